@@ -1,0 +1,45 @@
+"""What can go wrong, said in one line: the field, its value, the remedy.
+
+Every error that a user can cause is a `SordinoError`. The command line prints its text and exits with code 2;
+Python callers can also catch it as the `ValueError` that it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["BudgetExceeded", "InvalidInput", "LedgerError", "Refused", "SordinoError", "require"]
+
+
+class SordinoError(ValueError):
+    """Base of all errors with a remedy."""
+
+
+class InvalidInput(SordinoError):
+    """A value that cannot be meant: names the field, shows the value, says what to do."""
+
+    def __init__(self, field: str, value: Any, remedy: str) -> None:
+        super().__init__(f"{field} = {value!r}: {remedy}")
+        self.field, self.value, self.remedy = field, value, remedy
+
+
+class Refused(SordinoError):
+    """A guarantee that was asked for and would be false: says why, and what to ask for instead."""
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        super().__init__(f"refused: {reason}; {remedy}")
+        self.reason, self.remedy = reason, remedy
+
+
+class LedgerError(SordinoError):
+    """The ledger is damaged, in use by another process, or not there."""
+
+
+class BudgetExceeded(SordinoError):
+    """The next release would spend more than the budget allows; nothing was released."""
+
+
+def require(condition: bool, field: str, value: Any, remedy: str) -> None:
+    """Raise `InvalidInput` unless the condition holds."""
+    if not condition:
+        raise InvalidInput(field, value, remedy)

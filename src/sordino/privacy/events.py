@@ -1,0 +1,258 @@
+"""What one release does to one unit's privacy, as a record that any accountant can read.
+
+An event is always stated *under the relation of its guarantee*: a noise multiplier is the noise std over the
+sensitivity under that relation (bound for add/remove and zero-out, 2 x bound for replace-one). Events nest like
+expressions, `Repeated(Sampled(Gaussian(2.7), Poisson(0.2)), 200)`, and travel through the ledger as JSON.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from sordino.errors import InvalidInput, LedgerError, require
+from sordino.privacy.sampling import Full, Poisson, Sampling, WithoutReplacement, WithReplacement, parse_sampling
+
+__all__ = [
+    "Approximate",
+    "Claimed",
+    "Composed",
+    "DiscreteNoise",
+    "Event",
+    "FiniteLoss",
+    "Gaussian",
+    "Laplace",
+    "NonPrivate",
+    "Parallel",
+    "Pure",
+    "Repeated",
+    "Sampled",
+    "ZeroConcentrated",
+    "event_from_json",
+    "event_to_json",
+]
+
+
+@dataclass(frozen=True)
+class Event:
+    """Base of all events."""
+
+    kind: ClassVar[str] = "event"
+
+
+@dataclass(frozen=True)
+class Gaussian(Event):
+    """N(0, s^2 I) added to a vector of L2 sensitivity S; noise_multiplier = s / S."""
+
+    noise_multiplier: float
+    kind: ClassVar[str] = "gaussian"
+
+    def __post_init__(self) -> None:
+        _require_noise(self.noise_multiplier)
+
+
+@dataclass(frozen=True)
+class Laplace(Event):
+    """Laplace noise of scale b on every coordinate of a vector of L1 sensitivity S; noise_multiplier = b / S.
+
+    Pure DP with epsilon = 1 / noise_multiplier, the loss of one coordinate that moves by all of S.
+    """
+
+    noise_multiplier: float
+    kind: ClassVar[str] = "laplace"
+
+    def __post_init__(self) -> None:
+        _require_noise(self.noise_multiplier)
+
+
+@dataclass(frozen=True)
+class Pure(Event):
+    """Any epsilon-DP release."""
+
+    epsilon: float
+    kind: ClassVar[str] = "pure"
+
+    def __post_init__(self) -> None:
+        require(self.epsilon >= 0, "epsilon", self.epsilon, "must not be negative")
+
+
+@dataclass(frozen=True)
+class ZeroConcentrated(Event):
+    """Any rho-zCDP release."""
+
+    rho: float
+    kind: ClassVar[str] = "zero-concentrated"
+
+    def __post_init__(self) -> None:
+        require(self.rho >= 0, "rho", self.rho, "must not be negative")
+
+
+@dataclass(frozen=True)
+class FiniteLoss(Event):
+    """A release whose worst pair of neighbours has a privacy loss with finitely many values.
+
+    `losses[i] = log(P/Q)` occurs with `probabilities[i]` under P; the pair must be symmetric (P and Q exchange).
+    """
+
+    losses: tuple[float, ...]
+    probabilities: tuple[float, ...]
+    kind: ClassVar[str] = "finite-loss"
+
+    def __post_init__(self) -> None:
+        total = math.fsum(self.probabilities)
+        same = len(self.losses) == len(self.probabilities) > 0
+        require(same, "probabilities", len(self.probabilities), f"give one for each of the {len(self.losses)} losses")
+        require(abs(total - 1) < 1e-9, "probabilities", total, "must sum to 1")
+
+
+@dataclass(frozen=True)
+class DiscreteNoise(Event):
+    """Integer noise of a named law on every coordinate, for a known integer shift between neighbours.
+
+    `shifts` lists (k, how many coordinates move by k). Laws and their parameters: tdl (m, alpha),
+    discrete-laplace (alpha), discrete-gaussian (noise std), binomial (N).
+    """
+
+    law: str
+    parameters: tuple[float, ...]
+    shifts: tuple[tuple[int, int], ...]
+    kind: ClassVar[str] = "discrete-noise"
+
+
+@dataclass(frozen=True)
+class Approximate(Event):
+    """A release that behaves like `event` except with probability `delta`."""
+
+    event: Event
+    delta: float
+    kind: ClassVar[str] = "approximate"
+
+    def __post_init__(self) -> None:
+        require(0 <= self.delta <= 1, "delta", self.delta, "must lie in [0, 1]")
+
+
+@dataclass(frozen=True)
+class Claimed(Event):
+    """A calibration whose published guarantee is false, beside what it honestly gives."""
+
+    claim: str
+    event: Event
+    kind: ClassVar[str] = "claimed"
+
+
+@dataclass(frozen=True)
+class NonPrivate(Event):
+    """A release without protection: epsilon is infinite, and printed so."""
+
+    reason: str = "no noise is added"
+    kind: ClassVar[str] = "non-private"
+
+
+@dataclass(frozen=True)
+class Sampled(Event):
+    """`event` run on a secret sample of the units."""
+
+    event: Event
+    sampling: Sampling
+    kind: ClassVar[str] = "sampled"
+
+
+@dataclass(frozen=True)
+class Repeated(Event):
+    """`event` run `count` times, each perhaps chosen after seeing the earlier results."""
+
+    event: Event
+    count: int
+    kind: ClassVar[str] = "repeated"
+
+    def __post_init__(self) -> None:
+        whole = isinstance(self.count, int) and self.count >= 0
+        require(whole, "rounds", self.count, "must be a whole number, at least 0")
+
+
+@dataclass(frozen=True)
+class Composed(Event):
+    """Several releases about the same units."""
+
+    events: tuple[Event, ...]
+    kind: ClassVar[str] = "composed"
+
+
+@dataclass(frozen=True)
+class Parallel(Event):
+    """Several releases on disjoint data: a unit is in at most one of them, fixed before any is made.
+
+    Parallel composition holds for one-pass methods, in which each record is used at most once over all rounds.
+    """
+
+    events: tuple[Event, ...]
+    kind: ClassVar[str] = "parallel"
+
+
+_KINDS: dict[str, type[Event]] = {
+    cls.kind: cls
+    for cls in (
+        Gaussian,
+        Laplace,
+        Pure,
+        ZeroConcentrated,
+        FiniteLoss,
+        DiscreteNoise,
+        Approximate,
+        Claimed,
+        NonPrivate,
+        Sampled,
+        Repeated,
+        Composed,
+        Parallel,
+    )
+}
+
+
+def event_to_json(event: Event) -> dict[str, Any]:
+    """The event as plain JSON values."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Event):
+            return event_to_json(value)
+        if isinstance(value, Full | Poisson | WithoutReplacement | WithReplacement):
+            # repr keeps all digits of q, which str() rounds for people.
+            return f"poisson:{value.sampling_prob!r}" if isinstance(value, Poisson) else str(value)
+        if isinstance(value, tuple):
+            return [plain(item) for item in value]
+        return value
+
+    fields = {field.name: plain(getattr(event, field.name)) for field in dataclasses.fields(event)}
+    return {"kind": event.kind, **fields}
+
+
+def event_from_json(data: dict[str, Any]) -> Event:
+    """The event that `event_to_json` wrote."""
+    kind = data.get("kind")
+    if kind not in _KINDS:
+        raise LedgerError(f"event kind {kind!r} is not known to this version; known: {', '.join(sorted(_KINDS))}")
+
+    def rich(name: str, value: Any) -> Any:
+        if name == "event":
+            return event_from_json(value)
+        if name == "events":
+            return tuple(event_from_json(item) for item in value)
+        if name == "sampling":
+            return parse_sampling(value)
+        if isinstance(value, list):
+            return tuple(tuple(item) if isinstance(item, list) else item for item in value)
+        return value
+
+    try:
+        return _KINDS[kind](**{name: rich(name, value) for name, value in data.items() if name != "kind"})
+    except TypeError as error:
+        raise LedgerError(f"event of kind {kind!r} has the wrong fields: {error}") from error
+
+
+def _require_noise(noise_multiplier: float) -> None:
+    if not noise_multiplier > 0:
+        raise InvalidInput(
+            "noise_multiplier", noise_multiplier, "must be positive; for a run without noise use the mechanism none"
+        )

@@ -1,0 +1,82 @@
+"""The exact Gaussian mechanism (Balle and Wang 2018) and its composition (Dong, Roth and Su 2019).
+
+    delta_G(epsilon, mu) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)
+
+mu is the sensitivity over the noise std, the inverse of the noise multiplier. Gaussian releases compose exactly:
+mu^2 = sum mu_i^2. Every root is returned on the private side.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+
+from scipy.optimize import brentq
+from scipy.special import log_ndtr
+
+from sordino.errors import require
+
+__all__ = [
+    "compose_mu",
+    "gaussian_delta",
+    "gaussian_epsilon",
+    "gaussian_mu",
+    "gaussian_noise_multiplier",
+    "private_side",
+]
+
+
+def gaussian_delta(epsilon: float, mu: float) -> float:
+    """delta_G(epsilon, mu), the least delta of the Gaussian mechanism at this epsilon (which may be negative)."""
+    if mu == 0.0:
+        return -math.expm1(min(0.0, epsilon))
+    if math.isinf(mu):
+        return 1.0
+    upper = math.exp(float(log_ndtr(mu / 2 - epsilon / mu)))
+    lower = math.exp(epsilon + float(log_ndtr(-mu / 2 - epsilon / mu)))
+    return min(1.0, max(0.0, upper - lower))
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """epsilon_G(mu, delta), the least epsilon >= 0 with delta_G(epsilon, mu) <= delta."""
+    require(mu >= 0, "mu", mu, "the sensitivity over the noise std must not be negative")
+    require(0 <= delta < 1, "delta", delta, "must lie in [0, 1)")
+    if gaussian_delta(0.0, mu) <= delta:
+        return 0.0
+    if delta == 0 or math.isinf(mu):
+        return math.inf
+    # delta_G(epsilon) <= Phi(mu/2 - epsilon/mu) <= exp(-(epsilon/mu - mu/2)^2 / 2), so this upper end is private.
+    upper = mu * (mu / 2 + math.sqrt(2 * math.log(1 / delta))) + 1.0
+    return private_side(lambda epsilon: delta - gaussian_delta(epsilon, mu), 0.0, upper)
+
+
+def gaussian_mu(epsilon: float, delta: float) -> float:
+    """The largest mu with delta_G(epsilon, mu) <= delta."""
+    require(epsilon >= 0, "epsilon", epsilon, "must not be negative")
+    require(0 < delta < 1, "delta", delta, "must lie in (0, 1): Gaussian noise never gives delta = 0")
+    upper = 2 * math.sqrt(2 * epsilon) + 1.0
+    while gaussian_delta(epsilon, upper) <= delta:
+        upper *= 2.0
+    return -private_side(lambda negative: delta - gaussian_delta(epsilon, -negative), -upper, -0.0)
+
+
+def gaussian_noise_multiplier(epsilon: float, delta: float) -> float:
+    """Noise std over sensitivity that meets (epsilon, delta) exactly: the analytic calibration."""
+    return 1.0 / gaussian_mu(epsilon, delta)
+
+
+def compose_mu(mus: Iterable[float]) -> float:
+    """mu of the joint release of independent Gaussian releases (a vector and a step size, or many rounds)."""
+    return math.sqrt(math.fsum(mu * mu for mu in mus))
+
+
+def private_side(slack: Callable[[float], float], public: float, private: float) -> float:
+    """Root of an increasing `slack` between a point that is not private (< 0) and one that is (>= 0).
+
+    The root is then moved towards `private` by as few ulps as it takes for `slack` to be >= 0 there.
+    """
+    root = float(brentq(slack, public, private, xtol=1e-15, rtol=8.9e-16, maxiter=500))
+    step = math.ulp(root)
+    while slack(root) < 0:
+        root, step = min(root + step, private), 2 * step
+    return root

@@ -1,0 +1,162 @@
+"""The nouns of Sordino, in one page.
+
+A message is a vector in R^d. A `Bounder` caps its norm, a `Mechanism` randomises it, a `Release` says who sees the
+result, and an `Algorithm` is the five functions of a federated method together with its releases. This module
+imports nothing heavy, so the accounting on the host can share the words without loading JAX.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+
+from sordino.errors import InvalidInput
+
+if TYPE_CHECKING:
+    import jax
+
+    from sordino.privacy.events import Event
+
+
+__all__ = [
+    "Aggregate",
+    "Algorithm",
+    "BoundInfo",
+    "Bounder",
+    "Key",
+    "Mechanism",
+    "Observer",
+    "Relation",
+    "Release",
+    "Scalar",
+    "Unit",
+    "Vector",
+]
+
+Vector: TypeAlias = "jax.Array"  # float32[d]
+Key: TypeAlias = "jax.Array"  # a typed PRNG key, always passed in, never made up
+Scalar: TypeAlias = "float | jax.Array"  # a hyper-parameter: a number on the host or a traced leaf in a sweep
+
+
+class _Word(StrEnum):
+    """A closed vocabulary that forgives '/', '_' and capitals, and nothing else."""
+
+    @classmethod
+    def parse(cls, text: str) -> Any:
+        """Return the member that `text` spells."""
+        word = str(text).strip().lower().replace("_", "-").replace("/", "-").replace(" ", "-")
+        for member in cls:
+            if word == member.value.replace(" ", "-"):
+                return member
+        raise InvalidInput(cls.__name__.lower(), text, "use one of " + ", ".join(cls))
+
+
+class Unit(_Word):
+    """What is protected: everything a client holds, or one record inside a client."""
+
+    CLIENT = "client"
+    RECORD = "record"
+
+
+class Relation(_Word):
+    """Which two data sets are neighbours.
+
+    add-remove: one unit more or fewer. zero-out: the unit's contribution becomes zero, the number of units stays
+    public. replace-one: the unit becomes any other unit.
+    """
+
+    ADD_REMOVE = "add-remove"
+    ZERO_OUT = "zero-out"
+    REPLACE_ONE = "replace-one"
+
+    @property
+    def units_moved(self) -> int:
+        """How many bounded contributions differ between neighbours: sensitivity = units_moved x bound."""
+        return 2 if self is Relation.REPLACE_ONE else 1
+
+
+class Observer(_Word):
+    """Who looks: the server sees every message, a model user the released models, an outsider the last model.
+
+    A peer sees what the server sees when messages are broadcast to all clients.
+    """
+
+    SERVER = "server"
+    MODEL_USER = "model user"
+    OUTSIDER = "outsider"
+    PEER = "peer"
+
+
+class BoundInfo(NamedTuple):
+    """What bounding one vector did. Computed from private data and never released."""
+
+    norm: jax.Array  # of the vector before bounding
+    clipped: jax.Array  # bool: the vector was made shorter
+    dropped: jax.Array  # bool: it held NaN or infinity and was replaced by zero
+
+
+@runtime_checkable
+class Bounder(Protocol):
+    """vector -> vector of norm <= bound, exactly in float32; zero maps to zero."""
+
+    @property
+    def bound(self) -> Scalar:
+        """The largest norm that can leave."""
+
+    def __call__(self, vector: Vector) -> tuple[Vector, BoundInfo]:
+        """Bound one vector."""
+
+    def sensitivity(self, relation: Relation) -> Scalar:
+        """How far, in L2, the sum over clients can move between neighbours under `relation`."""
+
+
+class Aggregate(NamedTuple):
+    """What the server computes from M messages: their sum, and the sum of their squared norms where its law is known."""
+
+    sum: Vector
+    sum_of_squared_norms: jax.Array | None
+
+
+@runtime_checkable
+class Mechanism(Protocol):
+    """A randomiser with two faces and one law.
+
+    `randomize` is what a real client runs. `aggregate` draws the server's statistics of `count` messages at once,
+    with O(d) random numbers, and is None where no exact law is known. A mechanism that sends integers also has
+    `encode` and `decode`, and its `aggregate` takes sums of encoded vectors.
+    """
+
+    @property
+    def aggregate(self) -> Callable[[Key, Vector, jax.Array, int], Aggregate] | None:
+        """key, sum, sum_of_squared_norms, count -> Aggregate, or None."""
+
+    def randomize(self, key: Key, vector: Vector) -> Vector:
+        """The message that one client sends."""
+
+    def event(self, bounder: Bounder, relation: Relation) -> Event:
+        """What one message of one unit costs, for an accountant."""
+
+    def bits(self, d: int) -> int:
+        """Bits on the wire for a message of d coordinates."""
+
+
+class Release(NamedTuple):
+    """One thing that leaves: its name, who sees it, and what stands between it and the data."""
+
+    name: str
+    observers: tuple[Observer, ...]
+    bounder: Bounder
+    mechanism: Mechanism
+    unit: Unit = Unit.CLIENT
+
+
+class Algorithm(NamedTuple):
+    """A federated method: five pure functions and what they release. No loop over clients or rounds."""
+
+    init_server: Callable[[Any], Any]  # params -> ServerState
+    init_client: Callable[[Any], Any]  # params -> ClientState, () for stateless methods
+    broadcast: Callable[[Any], Any]  # ServerState -> Broadcast
+    client: Callable[[Key, Any, Any, Any], tuple[Vector, Any, Any]]  # -> Message, ClientState, Info
+    server: Callable[[Key, Any, Aggregate], tuple[Any, Any]]  # -> ServerState, Info
+    releases: tuple[Release, ...]
