@@ -80,9 +80,10 @@ class Pure(Event):
 
 @dataclass(frozen=True)
 class ZeroConcentrated(Event):
-    """Any rho-zCDP release."""
+    """Any (xi, rho)-zCDP release: Renyi divergence of every order a at most xi + a rho (Bun and Steinke 2016)."""
 
     rho: float
+    xi: float = 0.0
     kind: ClassVar[str] = "zero-concentrated"
 
     def __post_init__(self) -> None:

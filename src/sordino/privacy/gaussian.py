@@ -70,13 +70,15 @@ def compose_mu(mus: Iterable[float]) -> float:
     return math.sqrt(math.fsum(mu * mu for mu in mus))
 
 
-def private_side(slack: Callable[[float], float], public: float, private: float) -> float:
+def private_side(
+    slack: Callable[[float], float], public: float, private: float, tolerance: float = 1e-15
+) -> float:
     """Root of an increasing `slack` between a point that is not private (< 0) and one that is (>= 0).
 
-    The root is then moved towards `private` by as few ulps as it takes for `slack` to be >= 0 there.
+    The root is then moved towards `private` by as little as it takes for `slack` to be >= 0 there.
     """
-    root = float(brentq(slack, public, private, xtol=1e-15, rtol=8.9e-16, maxiter=500))
-    step = math.ulp(root)
+    root = float(brentq(slack, public, private, xtol=tolerance, rtol=8.9e-16, maxiter=500))
+    step = max(math.ulp(root), tolerance / 8)
     while slack(root) < 0:
         root, step = min(root + step, private), 2 * step
     return root

@@ -1,0 +1,38 @@
+"""Clipping: shorten what is too long (Abadi et al. 2016; Geyer, Klein and Nabi 2017).
+
+clip_C(v) = v min(1, C / ||v||)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+from sordino.bounding._norm import SensitivityFromBound, measure, require_bound
+from sordino.types import BoundInfo, Scalar, Vector
+
+__all__ = ["Clip", "clip"]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Clip(SensitivityFromBound):
+    """v min(1, C / ||v||); a vector inside the ball leaves bit for bit as it came."""
+
+    bound: Scalar  # C
+
+    def __call__(self, vector: Vector) -> tuple[Vector, BoundInfo]:
+        """Bound one vector."""
+        v = measure(vector)
+        C = jnp.asarray(self.bound, v.vector.dtype) * v.shrink
+        inside = v.norm <= C
+        bounded = jnp.where(inside, v.vector, v.unit * (C / v.ratio))
+        return bounded, v.info(clipped=~inside)
+
+
+def clip(C: float) -> Clip:
+    """Shorten every vector longer than C to norm C."""
+    require_bound("clip", C)
+    return Clip(C)

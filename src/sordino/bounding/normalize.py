@@ -1,0 +1,36 @@
+"""Normalisation: every vector gets the same length, so only its direction is sent.
+
+normalize_C(v) = C v / ||v||,    0 -> 0
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+from sordino.bounding._norm import SensitivityFromBound, measure, require_bound
+from sordino.types import BoundInfo, Scalar, Vector
+
+__all__ = ["Normalize", "normalize"]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Normalize(SensitivityFromBound):
+    """C v / ||v||; `clipped` marks the vectors that were longer than C."""
+
+    bound: Scalar  # C
+
+    def __call__(self, vector: Vector) -> tuple[Vector, BoundInfo]:
+        """Bound one vector."""
+        v = measure(vector)
+        C = jnp.asarray(self.bound, v.vector.dtype) * v.shrink
+        return v.unit * (C / v.ratio), v.info(clipped=v.norm > C)
+
+
+def normalize(C: float) -> Normalize:
+    """Give every vector but zero the norm C."""
+    require_bound("normalize", C)
+    return Normalize(C)

@@ -1,0 +1,393 @@
+"""epsilon and delta of an event, by the sharpest accountant that is proven for it.
+
+    only Gaussian releases              the exact Gaussian curve, mu^2 = sum mu_i^2
+    only equal pure releases            optimal composition (Kairouz, Oh and Viswanath)
+    concentrated ones (with Gaussians)  zCDP
+    everything else                     privacy loss distributions, pessimistic on a lattice (dp-accounting)
+
+A sampling is accounted only under the relation that its theorem is about. What no theorem covers is refused.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache, reduce
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sordino.errors import InvalidInput, Refused, require
+from sordino.privacy.concentrated import zcdp_delta, zcdp_epsilon
+from sordino.privacy.events import (
+    Approximate,
+    Claimed,
+    Composed,
+    DiscreteNoise,
+    Event,
+    FiniteLoss,
+    Gaussian,
+    Laplace,
+    NonPrivate,
+    Parallel,
+    Pure,
+    Repeated,
+    Sampled,
+    ZeroConcentrated,
+)
+from sordino.privacy.gaussian import compose_mu, gaussian_delta, gaussian_epsilon
+from sordino.privacy.pure import pure_delta, pure_epsilon, subsampled_pure_epsilon
+from sordino.privacy.sampling import Full, Poisson, WithoutReplacement, WithReplacement
+from sordino.types import Relation
+
+if TYPE_CHECKING:
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+__all__ = ["Account", "account_of", "delta_of", "epsilon_of"]
+
+_SMALLEST_PLD_DELTA = 1e-12  # below it the rounding of the FFT could matter
+_LONGEST_LATTICE = 400_000
+
+
+@dataclass
+class _Tally:
+    """The leaves of an event and how often each occurs."""
+
+    leaves: Counter[Event] = field(default_factory=Counter)
+    log_kept: float = 0.0  # log of the probability that no release fails
+    claims: list[str] = field(default_factory=list)
+
+    @property
+    def failure(self) -> float:
+        return -math.expm1(self.log_kept)
+
+
+@dataclass(frozen=True)
+class Account:
+    """An event, accounted: `epsilon(delta)` and `delta(epsilon)` by the accountant of this name."""
+
+    accountant: str
+    claims: tuple[str, ...]  # published guarantees of parts of the event that are false
+    _epsilon: Callable[[float], float]
+    _delta: Callable[[float], float]
+
+    def epsilon(self, delta: float) -> float:
+        """The least epsilon that is proven at this delta (infinity if none is)."""
+        require(0 <= delta < 1, "delta", delta, "must lie in [0, 1)")
+        return self._epsilon(delta)
+
+    def delta(self, epsilon: float) -> float:
+        """The least delta that is proven at this epsilon."""
+        require(epsilon >= 0, "epsilon", epsilon, "must not be negative")
+        return self._delta(epsilon)
+
+
+def epsilon_of(event: Event, delta: float, relation: Relation = Relation.ADD_REMOVE) -> float:
+    """The least proven epsilon of `event` at `delta`."""
+    return account_of(event, relation).epsilon(delta)
+
+
+def delta_of(event: Event, epsilon: float, relation: Relation = Relation.ADD_REMOVE) -> float:
+    """The least proven delta of `event` at `epsilon`."""
+    return account_of(event, relation).delta(epsilon)
+
+
+@lru_cache(maxsize=16)  # an account may hold a long lattice
+def account_of(event: Event, relation: Relation = Relation.ADD_REMOVE) -> Account:
+    """Choose the accountant for `event` under `relation`."""
+    if isinstance(event, Parallel):
+        return _worst([account_of(branch, relation) for branch in event.events])
+    tally = _Tally()
+    _flatten(event, 1, relation, tally)
+    leaves, claims = tally.leaves, tuple(dict.fromkeys(tally.claims))
+    if any(isinstance(leaf, NonPrivate) for leaf in leaves):
+        return Account("none: a release is not private", claims, lambda _: math.inf, lambda _: 1.0)
+    account = _account_leaves(leaves, relation)
+    return _with_failure(account, tally.failure, claims)
+
+
+def _account_leaves(leaves: Counter[Event], relation: Relation) -> Account:
+    kinds = {type(leaf) for leaf in leaves}
+    if not leaves:
+        return Account("nothing released", (), lambda _: 0.0, lambda _: 0.0)
+    if kinds == {Gaussian}:
+        mu = compose_mu(_mus(leaves))
+        return Account(
+            "exact Gaussian", (), lambda delta: gaussian_epsilon(mu, delta), lambda epsilon: gaussian_delta(epsilon, mu)
+        )
+    if kinds == {Pure} and len(leaves) == 1:
+        ((leaf, count),) = leaves.items()
+        epsilon_0 = leaf.epsilon  # type: ignore[attr-defined]
+        return Account(
+            "optimal pure composition",
+            (),
+            lambda delta: pure_epsilon(epsilon_0, count, delta),
+            lambda epsilon: pure_delta(epsilon, epsilon_0, count),
+        )
+    if ZeroConcentrated in kinds:
+        return _concentrated(leaves)
+    return _loss_account(leaves, relation)
+
+
+def _mus(leaves: Counter[Event]) -> list[float]:
+    return [math.sqrt(count) / leaf.noise_multiplier for leaf, count in leaves.items()]  # type: ignore[attr-defined]
+
+
+def _concentrated(leaves: Counter[Event]) -> Account:
+    """Everything as zCDP: Gaussian mu is mu^2/2, pure epsilon is epsilon^2/2 (Bun and Steinke 2016)."""
+    rho, xi = 0.0, 0.0
+    for leaf, count in leaves.items():
+        if isinstance(leaf, ZeroConcentrated):
+            rho, xi = rho + count * leaf.rho, xi + count * leaf.xi
+        elif isinstance(leaf, Gaussian):
+            rho += count / leaf.noise_multiplier**2 / 2
+        elif isinstance(leaf, Pure):
+            rho += count * leaf.epsilon**2 / 2
+        elif isinstance(leaf, FiniteLoss):
+            rho += count * max(leaf.losses) ** 2 / 2
+        elif isinstance(leaf, Laplace):
+            rho += count / leaf.noise_multiplier**2 / 2
+        else:
+            raise Refused(
+                f"no accountant composes a {leaf.kind} release with a concentrated one",
+                "account them separately and add epsilons and deltas",
+            )
+    return Account(
+        "zCDP",
+        (),
+        lambda delta: math.inf if delta == 0 else xi + zcdp_epsilon(rho, delta),
+        lambda epsilon: zcdp_delta(epsilon - xi, rho),
+    )
+
+
+def _loss_account(leaves: Counter[Event], relation: Relation) -> Account:
+    loss = _compose_losses(leaves, relation)
+
+    def epsilon(delta: float) -> float:
+        if delta < _SMALLEST_PLD_DELTA:
+            pure = [_pure_bound(leaf) * count for leaf, count in leaves.items()]
+            if all(math.isfinite(bound) for bound in pure):
+                return math.fsum(pure)
+            remedy = f"the numeric accountant is exact to {_SMALLEST_PLD_DELTA:g}: ask for a larger delta"
+            raise InvalidInput("delta", delta, remedy)
+        return float(loss.get_epsilon_for_delta(delta))
+
+    def delta(epsilon: float) -> float:
+        return float(np.clip(loss.get_delta_for_epsilon(epsilon), 0.0, 1.0))
+
+    return Account("privacy loss distribution", (), epsilon, delta)
+
+
+def _pure_bound(leaf: Event) -> float:
+    """epsilon of one release at delta = 0."""
+    if isinstance(leaf, Pure):
+        return leaf.epsilon
+    if isinstance(leaf, FiniteLoss):
+        return max(leaf.losses)
+    if isinstance(leaf, Laplace):
+        return 1 / leaf.noise_multiplier
+    return math.inf
+
+
+def _compose_losses(leaves: Counter[Event], relation: Relation) -> PrivacyLossDistribution:
+    if len(leaves) == 1 and isinstance(leaf := next(iter(leaves)), DiscreteNoise) and leaf.law in _ALPHA_LAWS:
+        # Alone on its own lattice, discrete Laplace noise is accounted without rounding.
+        return _alpha_lattice_loss(leaf).self_compose(leaves[leaf])
+    from sordino.privacy.loss import STEP
+
+    def compose(step: float) -> PrivacyLossDistribution:
+        # Far in a tail the library's bounds overflow to infinity, which it handles.
+        with np.errstate(over="ignore", invalid="ignore"):
+            parts = [_leaf_loss(leaf, relation, step).self_compose(count) for leaf, count in leaves.items()]
+            return reduce(lambda left, right: left.compose(right), parts)
+
+    widest = max(_loss_range(leaf) for leaf in leaves)
+    step = max(STEP, widest / _LONGEST_LATTICE)
+    if sum(_loss_range(leaf) * count for leaf, count in leaves.items()) > 30 * _LONGEST_LATTICE * step:
+        # A total of thousands needs no ten-thousandths: look roughly first, then choose the lattice.
+        rough = compose(100 * step).get_epsilon_for_delta(1e-6)
+        step = max(step, min(rough / _LONGEST_LATTICE, 100 * step))
+    return compose(step)
+
+
+def _loss_range(leaf: Event) -> float:
+    from sordino.privacy.loss import gaussian_loss_range
+
+    if isinstance(leaf, Sampled):
+        return _loss_range(leaf.event)
+    if isinstance(leaf, Gaussian):
+        return gaussian_loss_range(leaf.noise_multiplier)
+    if isinstance(leaf, DiscreteNoise):
+        return 0.0
+    return _pure_bound(leaf)
+
+
+def _leaf_loss(leaf: Event, relation: Relation, step: float) -> PrivacyLossDistribution:
+    """The privacy loss distribution of one release."""
+    from sordino.privacy.loss import fixed_size_gaussian_loss, gaussian_loss, laplace_loss, pure_loss, rounded_loss
+
+    match leaf:
+        case Gaussian(z):
+            return gaussian_loss(z, 1.0, relation, step)
+        case Laplace(z):
+            return laplace_loss(z, 1.0, step)
+        case Pure(epsilon):
+            return pure_loss(epsilon, step)
+        case FiniteLoss(losses, probabilities):
+            return rounded_loss(np.array(losses), np.array(probabilities), 0.0, step)
+        case DiscreteNoise():
+            return _discrete_loss(leaf, step)
+        case Sampled(Gaussian(z), Poisson(q)):
+            return gaussian_loss(z, q, relation, step)
+        case Sampled(Laplace(z), Poisson(q)):
+            return laplace_loss(z, q, step)
+        case Sampled(Gaussian(z), WithoutReplacement() | WithReplacement() as sampling):
+            return fixed_size_gaussian_loss(z, sampling, step)
+    raise Refused(f"no accountant is proven for a {leaf.kind} release here", "see the events in sordino.privacy")
+
+
+def _flatten(event: Event, count: int, relation: Relation, tally: _Tally) -> None:
+    """Count the leaves of `event`, checking each sampling against the relation."""
+    if count == 0:
+        return
+    match event:
+        case Repeated(inner, times):
+            _flatten(inner, count * times, relation, tally)
+        case Composed(events):
+            for inner in events:
+                _flatten(inner, count, relation, tally)
+        case Claimed(claim, inner):
+            tally.claims.append(claim)
+            _flatten(inner, count, relation, tally)
+        case Approximate(inner, delta):
+            tally.log_kept += count * math.log1p(-delta) if delta < 1 else -math.inf
+            _flatten(inner, count, relation, tally)
+        case Parallel(events):
+            if len(set(events)) != 1:
+                raise Refused(
+                    "different parallel releases inside a composition have no common worst case",
+                    "account the worst of them, or put parallel outermost",
+                )
+            _flatten(events[0], count, relation, tally)
+        case Sampled(inner, sampling):
+            _flatten_sampled(inner, sampling, count, relation, tally)
+        case _:
+            tally.leaves[event] += count
+
+
+def _flatten_sampled(
+    inner: Event,
+    sampling: Full | Poisson | WithoutReplacement | WithReplacement,
+    count: int,
+    relation: Relation,
+    tally: _Tally,
+) -> None:
+    if isinstance(sampling, Full) or (isinstance(sampling, Poisson) and sampling.sampling_prob == 1):
+        return _flatten(inner, count, relation, tally)
+    if isinstance(inner, NonPrivate):
+        tally.leaves[inner] += count
+        return None
+    if isinstance(inner, Claimed):
+        tally.claims.append(inner.claim)
+        return _flatten_sampled(inner.event, sampling, count, relation, tally)
+    fixed_size = isinstance(sampling, WithoutReplacement | WithReplacement)
+    if fixed_size and relation is not Relation.REPLACE_ONE:
+        raise Refused(
+            f"sampling {sampling} is analysed under replace-one, not under {relation}: the Poisson accountant is not its own",
+            "use relation replace-one, or sampling poisson:Q",
+        )
+    if isinstance(inner, Gaussian):
+        tally.leaves[Sampled(inner, sampling)] += count
+        return None
+    poisson_pair = isinstance(sampling, Poisson) and relation is not Relation.REPLACE_ONE
+    if isinstance(inner, Laplace) and poisson_pair:
+        tally.leaves[Sampled(inner, sampling)] += count
+        return None
+    # (epsilon, delta) on a secret sample: log(1 + q (e^epsilon - 1)) and q delta.
+    failure = 0.0
+    if isinstance(inner, Approximate):
+        inner, failure = inner.event, inner.delta
+    if isinstance(inner, Pure) and (poisson_pair or isinstance(sampling, WithoutReplacement)):
+        q = sampling.sampling_prob  # type: ignore[union-attr]
+        tally.log_kept += count * math.log1p(-q * failure)
+        tally.leaves[Pure(subsampled_pure_epsilon(inner.epsilon, q))] += count
+        return None
+    raise Refused(
+        f"no amplification theorem here covers a {inner.kind} release with sampling {sampling} under {relation}",
+        "account it with sampling full, which always holds",
+    )
+
+
+def _with_failure(account: Account, failure: float, claims: tuple[str, ...]) -> Account:
+    """Take the probability that some release fails out of delta."""
+    if failure == 0 and not claims:
+        return account
+    return Account(
+        account.accountant,
+        claims,
+        lambda delta: account.epsilon(delta - failure) if delta >= failure and failure < 1 else math.inf,
+        lambda epsilon: min(1.0, failure + account.delta(epsilon)),
+    )
+
+
+def _worst(branches: list[Account]) -> Account:
+    """Parallel composition: a unit meets one branch only."""
+    return Account(
+        "parallel composition, " + ", ".join(dict.fromkeys(branch.accountant for branch in branches)),
+        tuple(claim for branch in branches for claim in branch.claims),
+        lambda delta: max(branch.epsilon(delta) for branch in branches),
+        lambda epsilon: max(branch.delta(epsilon) for branch in branches),
+    )
+
+
+_ALPHA_LAWS = ("tdl", "discrete-laplace")
+
+
+def _alpha_lattice_loss(event: DiscreteNoise) -> PrivacyLossDistribution:
+    from sordino.privacy.tdl import tdl_loss
+
+    if event.law == "tdl":
+        m, alpha = event.parameters
+    else:  # untruncated: cut where the tail is far below any delta, and the cut is counted as infinite loss
+        (alpha,) = event.parameters
+        m = max(k for k, _ in event.shifts) + math.ceil(80 / alpha)
+    return tdl_loss(int(m), alpha, event.shifts)
+
+
+def _discrete_loss(event: DiscreteNoise, step: float) -> PrivacyLossDistribution:
+    """Any integer noise, coordinate by coordinate: loss log p(y) - log p(y - k)."""
+    from sordino.privacy.loss import rounded_loss
+
+    support, log_p = _log_pmf(event)
+    parts = []
+    for k, count in event.shifts:
+        here, there = log_p[k:], log_p[: len(log_p) - k]  # p(y) and p(y - k) where both are on the table
+        mass = np.exp(here)
+        parts.append(rounded_loss(here - there, mass, max(0.0, 1 - float(mass.sum())), step).self_compose(count))
+    if not parts or not support.size:
+        return rounded_loss(np.zeros(1), np.ones(1), 0.0, step)
+    return reduce(lambda left, right: left.compose(right), parts)
+
+
+def _log_pmf(event: DiscreteNoise) -> tuple[np.ndarray, np.ndarray]:
+    match event.law, event.parameters:
+        case "tdl", (m, alpha):
+            y = np.arange(-int(m), int(m) + 1)
+            weight = -alpha * np.abs(y)
+        case "discrete-laplace", (alpha,):
+            y = np.arange(-math.ceil(80 / alpha), math.ceil(80 / alpha) + 1)
+            weight = -alpha * np.abs(y)
+        case "discrete-gaussian", (std,):
+            y = np.arange(-math.ceil(13 * std), math.ceil(13 * std) + 1)
+            weight = -(y**2) / (2 * std**2)
+        case "binomial", (coins,):
+            # Heads minus N/2, by log p(y)/p(y - 1) = -2 artanh((2 y - 1)/(N + 1)): factorials of 10^10 cancel.
+            half = min(int(coins) // 2, math.ceil(6.5 * math.sqrt(coins)))
+            y = np.arange(-half, half + 1)
+            weight = np.concatenate([[0.0], np.cumsum(-2 * np.arctanh((2 * y[1:] - 1) / (coins + 1)))])
+        case _:
+            laws = "tdl (m, alpha), discrete-laplace (alpha), discrete-gaussian (noise_std), binomial (coins)"
+            raise InvalidInput("law", event.law, f"use one of {laws}")
+    return y, weight - np.logaddexp.reduce(weight)

@@ -1,0 +1,43 @@
+"""A budget that looks ahead: the next release is made only if what has been spent and it together stay within."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sordino.errors import BudgetExceeded, require
+from sordino.privacy.accountants import epsilon_of
+from sordino.privacy.events import Composed, Event
+from sordino.types import Relation
+
+__all__ = ["Budget"]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """(epsilon, delta) over everything that is ever released about a unit, under one relation."""
+
+    epsilon: float
+    delta: float
+    relation: Relation
+
+    def __post_init__(self) -> None:
+        require(self.epsilon > 0, "epsilon", self.epsilon, "must be positive")
+        require(0 <= self.delta < 1, "delta", self.delta, "must lie in [0, 1)")
+
+    def spent(self, event: Event) -> float:
+        """epsilon of what has been released, at this budget's delta."""
+        return epsilon_of(event, self.delta, self.relation)
+
+    def project(self, spent: Event, following: Event) -> float:
+        """epsilon after one more release."""
+        return self.spent(Composed((spent, following)))
+
+    def require(self, spent: Event, following: Event) -> float:
+        """Return the projected epsilon, or raise before anything is released."""
+        projected = self.project(spent, following)
+        if projected > self.epsilon:
+            raise BudgetExceeded(
+                f"the next release would bring epsilon to {projected:.6g} at delta = {self.delta:g}, above the budget of "
+                f"{self.epsilon:g} ({self.relation}): stop here, or agree on a larger budget before going on"
+            )
+        return projected

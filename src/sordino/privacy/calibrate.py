@@ -1,0 +1,68 @@
+"""The least noise that meets (epsilon, delta), always on the private side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from sordino.errors import InvalidInput, require
+from sordino.privacy.accountants import account_of
+from sordino.privacy.events import Event, Gaussian, Repeated, Sampled
+from sordino.privacy.gaussian import gaussian_noise_multiplier, private_side
+from sordino.privacy.sampling import Full, Sampling
+from sordino.types import Relation
+
+__all__ = ["calibrate", "calibrate_gaussian"]
+
+_LARGEST = 1e9
+
+
+def calibrate(
+    event_of: Callable[[float], Event],
+    *,
+    epsilon: float,
+    delta: float,
+    relation: Relation = Relation.ADD_REMOVE,
+    tolerance: float = 1e-7,
+) -> float:
+    """The least noise x, up to the relative tolerance, for which `event_of(x)` costs at most epsilon at delta.
+
+    epsilon must fall as x grows. The result is checked with the accountant itself: it never costs more.
+    """
+    require(epsilon > 0, "epsilon", epsilon, "must be positive")
+    require(0 <= delta < 1, "delta", delta, "must lie in [0, 1)")
+
+    def slack(log_noise: float) -> float:
+        spent = account_of(event_of(math.exp(log_noise)), relation).epsilon(delta)
+        return epsilon - min(spent, 1e9)
+
+    low = high = 0.0
+    while slack(high) < 0:
+        low, high = high, high + 1.0
+        if high > math.log(_LARGEST):
+            raise InvalidInput("epsilon", epsilon, f"no noise multiplier below {_LARGEST:g} reaches it at delta = {delta:g}")
+    while low == high or slack(low) >= 0:
+        if low < -math.log(_LARGEST):
+            return math.exp(low)
+        low, high = low - 1.0, min(high, low)
+    return math.exp(private_side(slack, low, high, tolerance))
+
+
+def calibrate_gaussian(
+    *,
+    epsilon: float,
+    delta: float,
+    rounds: int,
+    sampling: Sampling | None = None,
+    relation: Relation = Relation.ADD_REMOVE,
+) -> float:
+    """The least noise multiplier of Gaussian noise for `rounds` rounds with this sampling."""
+    require(rounds >= 1, "rounds", rounds, "must be at least 1")
+    sampling = sampling or Full()
+    if isinstance(sampling, Full):
+        return math.sqrt(rounds) * gaussian_noise_multiplier(epsilon, delta) * (1 + 4e-16)
+
+    def event_of(noise_multiplier: float) -> Event:
+        return Repeated(Sampled(Gaussian(noise_multiplier), sampling), rounds)
+
+    return calibrate(event_of, epsilon=epsilon, delta=delta, relation=relation)

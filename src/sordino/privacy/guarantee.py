@@ -1,0 +1,173 @@
+"""A guarantee names its unit, relation, observer, scope, accountant and assumptions; a certificate lists them all."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sordino.errors import InvalidInput, Refused, require
+from sordino.types import Observer, Relation, Unit
+
+__all__ = ["Certificate", "Guarantee", "Scope", "Warning", "format_epsilon"]
+
+Scope = Literal["one round", "all rounds"]
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """(epsilon, delta) of one unit against one observer, and what that rests on."""
+
+    unit: Unit
+    relation: Relation
+    observer: Observer
+    scope: Scope
+    rounds: int  # how many rounds the scope covers
+    epsilon: float
+    delta: float
+    accountant: str
+    assumptions: tuple[str, ...] = ()
+    units: int | None = None  # how many units are protected: delta means little beside few of them
+
+    def __post_init__(self) -> None:
+        require(self.epsilon >= 0, "epsilon", self.epsilon, "must not be negative")
+        require(0 <= self.delta <= 1, "delta", self.delta, "must lie in [0, 1]")
+        if self.units is not None and 0 < self.delta and math.isfinite(self.epsilon):
+            remedy = f"must be below 1/units = {1 / self.units:g}, or one unit in {self.units} may be exposed outright"
+            require(self.delta < 1 / self.units, "delta", self.delta, remedy)
+
+    @property
+    def private(self) -> bool:
+        """Whether anything is promised at all."""
+        return math.isfinite(self.epsilon) and self.delta < 1
+
+    def __str__(self) -> str:
+        over = "in one round" if self.scope == "one round" else f"over all {self.rounds} rounds"
+        units = "" if self.units is None else f" of {self.units}"
+        figures = f"epsilon = {format_epsilon(self.epsilon)}, delta = {self.delta:g}"
+        if not self.private:
+            figures = f"no guarantee ({figures})"
+        text = f"{self.observer}, {over}: {figures} for one {self.unit}{units} ({self.relation}; {self.accountant})"
+        return text + "".join(f"; assuming {assumption}" for assumption in self.assumptions)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; an infinite epsilon is the string "inf", which JSON can carry."""
+        values = dataclasses.asdict(self) | {"assumptions": list(self.assumptions)}
+        return values | {"epsilon": self.epsilon if math.isfinite(self.epsilon) else "inf"}
+
+    def under(self, relation: Relation) -> Guarantee:
+        """The same release under another relation, where one implies the other.
+
+        add-remove or zero-out to replace-one: two steps, (2 epsilon, (1 + e^epsilon) delta). replace-one to zero-out:
+        the zero contribution is one of the replacements. add-remove and zero-out do not imply each other here.
+        """
+        if relation is self.relation:
+            return self
+        if relation is Relation.REPLACE_ONE:
+            delta = min(1.0, (1 + math.exp(min(self.epsilon, 700))) * self.delta)
+            return self._derived(f"two steps of {self.relation}", relation=relation, epsilon=2 * self.epsilon, delta=delta)
+        if self.relation is Relation.REPLACE_ONE and relation is Relation.ZERO_OUT:
+            return self._derived("zero is one of the replacements", relation=relation)
+        raise Refused(
+            f"{self.relation} does not imply {relation}", f"account the events under {relation}, noise relative to its sensitivity"
+        )
+
+    def for_client(self, records: int) -> Guarantee:
+        """Group privacy: a client that holds at most `records` records, (n epsilon, n e^((n-1) epsilon) delta)."""
+        require(records >= 1, "records", records, "a client holds at least one record")
+        if self.unit is Unit.CLIENT:
+            return self
+        growth = math.exp(min((records - 1) * self.epsilon, 700))
+        return self._derived(
+            f"group privacy for {records} records",
+            unit=Unit.CLIENT,
+            epsilon=records * self.epsilon,
+            delta=min(1.0, records * growth * self.delta),
+            units=None,
+        )
+
+    def for_record(self) -> Guarantee:
+        """A client-level replace-one guarantee covers each of the client's records, however it changes."""
+        if self.unit is Unit.RECORD:
+            return self
+        if self.relation is not Relation.REPLACE_ONE:
+            raise Refused(
+                f"changing one record replaces a client, and {self.relation} at client level says nothing of that directly",
+                "convert first: guarantee.under(Relation.REPLACE_ONE).for_record()",
+            )
+        return self._derived("a record lies inside its client", unit=Unit.RECORD, units=None)
+
+    def _derived(self, how: str, **changes: Any) -> Guarantee:
+        return dataclasses.replace(self, accountant=f"{self.accountant}, {how}", **changes)
+
+
+@dataclass(frozen=True)
+class Warning:
+    """Something the reader of a certificate must know, as data: a stable code and a sentence."""
+
+    code: str
+    message: str
+
+    def to_json(self) -> dict[str, str]:
+        """Plain values."""
+        return dataclasses.asdict(self)
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What a run promises, to whom. A figure for one round is never there without the total for the same observer."""
+
+    guarantees: tuple[Guarantee, ...]
+    warnings: tuple[Warning, ...] = ()
+
+    def __post_init__(self) -> None:
+        totals = {_who(guarantee) for guarantee in self.guarantees if guarantee.scope == "all rounds"}
+        for guarantee in self.guarantees:
+            if _who(guarantee) not in totals:
+                raise InvalidInput("scope", guarantee.scope, f"give the total over all rounds for {guarantee.observer} too")
+
+    def __add__(self, other: Certificate) -> Certificate:
+        warnings = tuple(dict.fromkeys(self.warnings + other.warnings))
+        return Certificate(self.guarantees + other.guarantees, warnings)
+
+    def total(self, observer: Observer, relation: Relation | None = None) -> Guarantee:
+        """The guarantee over all rounds against `observer`."""
+        for guarantee in self.guarantees:
+            right_relation = relation is None or guarantee.relation is relation
+            if guarantee.scope == "all rounds" and guarantee.observer is observer and right_relation:
+                return guarantee
+        known = ", ".join(dict.fromkeys(guarantee.observer for guarantee in self.guarantees))
+        raise InvalidInput("observer", observer, f"this certificate speaks of {known}")
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "guarantees": [guarantee.to_json() for guarantee in self.guarantees],
+            "warnings": [warning.to_json() for warning in self.warnings],
+        }
+
+    def __str__(self) -> str:
+        lines = [str(guarantee) for guarantee in self.guarantees]
+        lines += [f"warning ({warning.code}): {warning.message}" for warning in self.warnings]
+        return "\n".join(lines)
+
+
+def format_epsilon(epsilon: float) -> str:
+    """Four significant digits, rounded up: a printed figure never promises more than the computed one."""
+    if not math.isfinite(epsilon):
+        return "infinite"
+    if epsilon == 0:
+        return "0"
+    digits = 3 - math.floor(math.log10(epsilon))
+    return f"{_ceil_to(epsilon, digits):.{max(0, digits)}f}"
+
+
+def _ceil_to(value: float, digits: int) -> float:
+    scale = 10.0**digits
+    return math.ceil(round(value * scale, 6)) / scale
+
+
+def _who(guarantee: Guarantee) -> tuple[Observer, Unit, Relation]:
+    return guarantee.observer, guarantee.unit, guarantee.relation
+

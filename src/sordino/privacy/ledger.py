@@ -1,0 +1,396 @@
+"""The privacy ledger: what a run has released, written down before it is released.
+
+Every line is one entry in canonical JSON and holds the hash of the entry before it. The side file
+`<ledger>.head` remembers how many entries are complete and the hash of the last, so a lost tail is found too.
+
+    append:  line -> fsync -> head -> only now may the release leave
+
+A crash can therefore leave an entry that the head does not know yet, or part of one. A whole entry counts as
+itself, even without its newline. A torn one counts as `worst_release`, the costliest release that the run
+plans, seen by everyone; the next writer replaces it by a "recovered" entry. Any other difference is damage.
+The chain has no secret: it finds accidents and careless edits, not somebody who rewrites both files.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import operator
+import os
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self, TypeAlias
+
+from sordino.errors import LedgerError, SordinoError, require
+from sordino.privacy.events import Composed, Event, Repeated, event_from_json, event_to_json
+from sordino.types import Observer, Relation, Unit
+
+__all__ = ["Entry", "Ledger", "LedgerRecord", "read_ledger"]
+
+_Json: TypeAlias = dict[str, Any]
+_NO_HASH = "0" * 64
+_RESTORE = "restore it and its .head file from a backup; until then treat the budget as spent"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One release, or one torn line (`kind` "recovered", without a round) counted as the worst release."""
+
+    seq: int
+    time: str
+    kind: str
+    round: int | None
+    release: str
+    observers: tuple[Observer, ...]
+    event: Event
+
+
+@dataclass(frozen=True)
+class LedgerRecord:
+    """What a ledger says: what it protects, and all that has been released."""
+
+    unit: Unit
+    relation: Relation
+    description: dict[str, Any]
+    worst_release: Event
+    entries: tuple[Entry, ...]
+
+    @property
+    def recovered(self) -> int:
+        """How many torn lines are counted as the worst release."""
+        return sum(entry.kind == "recovered" for entry in self.entries)
+
+    @property
+    def event(self) -> Event:
+        """Everything spent."""
+        return self.spent()
+
+    def spent(self, observer: Observer | str | None = None) -> Event:
+        """What the releases that `observer` saw cost (None: all releases), equal events grouped."""
+        eyes = set(Observer) if observer is None else {Observer.parse(observer)}
+        counts = Counter(entry.event for entry in self.entries if eyes.intersection(entry.observers))
+        groups = tuple(Repeated(event, count) for event, count in counts.items())
+        return groups[0] if len(groups) == 1 else Composed(groups)
+
+
+def read_ledger(path: str | os.PathLike[str]) -> LedgerRecord:
+    """Check the whole ledger and return what it says. Takes no lock and writes nothing."""
+    path = _locate(path)
+    entries, _ = _load(path)
+    return _record(path, entries)
+
+
+class Ledger:
+    """The only writer of a ledger, from `create` or `open` until `close` or the end of the process."""
+
+    def __init__(self, path: Path, file: int, count: int, last_hash: str) -> None:
+        self.path = path
+        self._file, self._size = file, os.fstat(file).st_size
+        self._count, self._last_hash = count, last_hash
+        self._process = os.getpid()
+        self._turn = threading.RLock()  # a signal handler may close in the middle of an append
+        self._refusal = ""  # why nothing can be appended any more
+        self._resources = ExitStack()
+
+    @classmethod
+    def create(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        unit: Unit | str,
+        relation: Relation | str,
+        worst_release: Event,
+        description: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """Start a ledger. A torn line will count as `worst_release`, the costliest single release planned."""
+        header = {
+            "unit": Unit.parse(unit),
+            "relation": Relation.parse(relation),
+            "description": dict(description or {}),
+            "worst_release": _plain_event(worst_release),
+        }
+        _seal(0, _NO_HASH, "open", header)  # refuses what JSON cannot hold, before there is a file
+        path = _locate(path)
+        with _os_errors(path, "choose a file in a directory that can be written"), ExitStack() as resources:
+            _lock(path, resources)
+            _require_new(path)
+            _write_head(path, 0, _NO_HASH)
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL
+            ledger = cls(path, resources.enter_context(_opened(path, flags)), 0, _NO_HASH)
+            _sync_directory(path)
+            ledger._write("open", header)
+            ledger._resources = resources.pop_all()
+        return ledger
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Self:
+        """Continue a ledger, first making good, durably, what a crash has left half-written."""
+        path = _locate(path)
+        with _os_errors(path, "make the ledger writable"), ExitStack() as resources:
+            _require_there(path)
+            _lock(path, resources)
+            entries, data = _load(path)
+            _record(path, entries)
+            whole = b"".join(_canonical(entry) + b"\n" for entry in entries)
+            if whole != data:
+                _replace(path, whole)
+                _sync_directory(path)
+            file = resources.enter_context(_opened(path, os.O_WRONLY | os.O_APPEND))
+            os.fsync(file)  # entries that the head does not know may be in memory only
+            _write_head(path, len(entries), entries[-1]["hash"])
+            ledger = cls(path, file, len(entries), entries[-1]["hash"])
+            ledger._resources = resources.pop_all()
+        return ledger
+
+    def append(self, *, round: int, release: str, observers: Iterable[Observer | str], event: Event) -> None:
+        """Record a release. It may leave once this has returned: the entry is then on disk."""
+        require(not isinstance(observers, str), "observers", observers, "give a list of observers")
+        eyes = [Observer.parse(observer) for observer in observers]
+        require(bool(eyes), "observers", eyes, "name at least one: what nobody sees is no release")
+        cost = _plain_event(event)
+        number = operator.index(round)
+        self._write("release", {"round": number, "release": release, "observers": eyes, "event": cost})
+
+    def close(self) -> None:
+        """Let another writer in."""
+        with self._turn:
+            self._refusal = self._refusal or "it is closed; open it again"
+            self._resources.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _write(self, kind: str, fields: Mapping[str, Any]) -> None:
+        """Put an entry on disk, or refuse all later ones: after a failure nobody knows what is there."""
+        with self._turn:
+            if self._process != os.getpid():
+                raise LedgerError(f"{self.path}: opened before a fork; append in the process that opened it")
+            if self._refusal:
+                raise LedgerError(f"{self.path}: {self._refusal}")
+            entry = _seal(self._count, self._last_hash, kind, fields)
+            line = _canonical(entry) + b"\n"
+            remedy = "make no release, close the ledger, remove the cause and open it again"
+            self._refusal = f"an append failed and may have left part of a line; {remedy}"
+            with _os_errors(self.path, remedy):
+                self._require_untouched()
+                _write_all(self._file, line)
+                os.fsync(self._file)
+                _write_head(self.path, self._count + 1, entry["hash"])
+            self._count, self._size, self._last_hash = self._count + 1, self._size + len(line), entry["hash"]
+            self._refusal = ""
+
+    def _require_untouched(self) -> None:
+        """Stop before the release if the file was moved or edited meanwhile: it would not hold the entry."""
+        mine = os.fstat(self._file)
+        if not os.path.samestat(mine, os.stat(self.path)) or mine.st_size != self._size:
+            raise LedgerError(f"{self.path}: changed while this process was writing to it; {_RESTORE}")
+
+
+# Entries and their chain
+
+
+def _canonical(entry: _Json) -> bytes:
+    return json.dumps(entry, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _hash(entry: _Json) -> str:
+    return hashlib.sha256(_canonical({name: entry[name] for name in entry if name != "hash"})).hexdigest()
+
+
+def _seal(seq: int, previous: str, kind: str, fields: Mapping[str, Any]) -> _Json:
+    """The next entry of the chain, exactly as it will be read back."""
+    chain = {"seq": seq, "time": datetime.now(UTC).isoformat(), "kind": kind, "previous": previous}
+    try:
+        entry: _Json = json.loads(_canonical({**fields, **chain}))
+    except TypeError as error:
+        raise LedgerError(f"{kind} entry: {error}; give plain JSON values") from error
+    return {**entry, "hash": _hash(entry)}
+
+
+def _plain_event(event: Event) -> _Json:
+    """The event as JSON, provided that a reader will get the same event back."""
+    try:
+        plain: _Json = json.loads(json.dumps(event_to_json(event)))
+        same = event_from_json(plain) == event
+    except (TypeError, SordinoError):
+        same = False
+    require(same, "event", event, "changes when read back from JSON; build it from plain numbers and tuples")
+    return plain
+
+
+def _load(path: Path) -> tuple[list[_Json], bytes]:
+    """Check every line against the chain and the head; return the entries, and the file as it is.
+
+    In place of a torn last line stands the recovered entry that a writer would make of it.
+    """
+    with _os_errors(path, "make the ledger and its .head file readable"):
+        _require_there(path)
+        count, last_hash = _read_head(path)  # before the ledger, which may grow meanwhile
+        data = path.read_bytes()
+    entries: list[_Json] = []
+    lines = data.removesuffix(b"\n").split(b"\n")
+    for seq, line in enumerate(lines):
+        entry = _parse(line)
+        if entry is None and seq >= count and seq == len(lines) - 1:
+            entries.append(_recover(path, entries, line))
+        elif entry is not None and _canonical(entry) == line and _continues(entries, entry):
+            entries.append(entry)
+        else:
+            raise _damage(path, seq + 1, "changed, removed, inserted or out of order")
+    if len(entries) < count:
+        raise _damage(
+            path, len(entries) + 1, f"truncated: {count} lines were written, {len(entries)} are left"
+        )
+    if count and entries[count - 1]["hash"] != last_hash:
+        raise _damage(path, count, "changed: not the entry that the .head file remembers")
+    return entries, data
+
+
+def _parse(line: bytes) -> _Json | None:
+    """The JSON object on a line, or None if the line is torn."""
+    try:
+        entry = json.loads(line.decode("ascii"))
+    except ValueError:
+        return None
+    return entry if isinstance(entry, dict) else None
+
+
+def _continues(entries: list[_Json], entry: _Json) -> bool:
+    seq = len(entries)
+    previous = entries[-1]["hash"] if entries else _NO_HASH
+    linked = (
+        entry.get("seq") == seq and entry.get("previous") == previous and entry.get("hash") == _hash(entry)
+    )
+    return linked and (entry.get("kind") == "open") == (seq == 0)
+
+
+def _recover(path: Path, entries: list[_Json], torn: bytes) -> _Json:
+    if not entries:
+        raise LedgerError(
+            f"{path}, line 1: torn header; nothing was released: delete the file and start again"
+        )
+    worst = entries[0]["worst_release"]
+    fields = {"observers": list(Observer), "event": worst, "torn_bytes": len(torn)}
+    return _seal(len(entries), entries[-1]["hash"], "recovered", fields)
+
+
+def _record(path: Path, entries: list[_Json]) -> LedgerRecord:
+    header, *releases = entries
+    try:
+        return LedgerRecord(
+            unit=Unit.parse(header["unit"]),
+            relation=Relation.parse(header["relation"]),
+            description=header["description"],
+            worst_release=event_from_json(header["worst_release"]),
+            entries=tuple(map(_entry, releases)),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise LedgerError(f"{path}: {error}; read it with the version of sordino that wrote it") from error
+
+
+def _entry(entry: _Json) -> Entry:
+    observers = tuple(Observer.parse(observer) for observer in entry["observers"])
+    round, release = entry.get("round"), entry.get("release", "torn line")
+    event = event_from_json(entry["event"])
+    return Entry(entry["seq"], entry["time"], entry["kind"], round, release, observers, event)
+
+
+# Files
+
+
+def _locate(path: str | os.PathLike[str]) -> Path:
+    """The one true path, so that links to a ledger share its lock and head."""
+    path = Path(path).resolve()
+    if os.path.isdir(path):
+        raise LedgerError(f"{path}: a directory, not a ledger; give the path of a file")
+    return path
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)
+
+
+def _damage(path: Path, line: int, what: str) -> LedgerError:
+    return LedgerError(f"{path}, line {line}: {what}; {_RESTORE}")
+
+
+@contextmanager
+def _os_errors(path: Path, remedy: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise LedgerError(f"{path}: {error.strerror or error}; {remedy}") from error
+
+
+@contextmanager
+def _opened(path: Path, flags: int) -> Iterator[int]:
+    file = os.open(path, flags, 0o666)
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+def _lock(path: Path, resources: ExitStack) -> None:
+    """Keep other writers out. The lock file stays: were it deleted, two writers could lock two files."""
+    lock = resources.enter_context(_opened(_beside(path, ".lock"), os.O_RDWR | os.O_CREAT))
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise LedgerError(f"{path}: another process is writing to it; wait, or use another ledger") from error
+
+
+def _require_there(path: Path) -> None:
+    if not path.exists() and _beside(path, ".head").exists():
+        raise LedgerError(f"{path}: removed, though its .head file is still there; {_RESTORE}")
+    if not path.exists():
+        raise LedgerError(f"{path}: there is no such ledger; check the path, or create the ledger first")
+
+
+def _require_new(path: Path) -> None:
+    if path.exists():
+        raise LedgerError(f"{path}: exists already; open it to continue, or choose another path")
+    if _beside(path, ".head").exists() and _read_head(path)[0] > 0:
+        raise LedgerError(f"{path}: removed, though its .head file counts releases; {_RESTORE}")
+
+
+def _read_head(path: Path) -> tuple[int, str]:
+    try:
+        head = json.loads(_beside(path, ".head").read_bytes())
+        return operator.index(head["count"]), str(head["hash"])
+    except FileNotFoundError as error:
+        raise LedgerError(f"{path}: its .head file is missing; {_RESTORE}") from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise LedgerError(f"{path}: its .head file is damaged; {_RESTORE}") from error
+
+
+def _write_head(path: Path, count: int, last_hash: str) -> None:
+    _replace(_beside(path, ".head"), _canonical({"count": count, "hash": last_hash}) + b"\n")
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Change a file at one stroke: a crash leaves the old content or the new."""
+    temporary = _beside(path, ".tmp")
+    with _opened(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as file:
+        _write_all(file, data)
+        os.fsync(file)
+    os.replace(temporary, path)
+
+
+def _write_all(file: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(file, data) :]
+
+
+def _sync_directory(path: Path) -> None:
+    with _opened(path.parent, os.O_RDONLY) as directory:
+        os.fsync(directory)
