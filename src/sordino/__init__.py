@@ -1,0 +1,107 @@
+"""Sordino: differentially private federated learning, with a truthful certificate for every run.
+
+Names are loaded when they are first used, so that `import sordino` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from sordino.bounding import adaptive_clip, clip, normalize, smoothed_normalize
+    from sordino.mechanisms import (
+        binomial,
+        discrete_gaussian,
+        gaussian,
+        laplace,
+        none,
+        privunit,
+        qtdl,
+        scalar_dp,
+    )
+    from sordino.privacy import (
+        Budget,
+        Certificate,
+        Guarantee,
+        Ledger,
+        calibrate,
+        calibrate_gaussian,
+        certify,
+        delta_of,
+        epsilon_of,
+        read_ledger,
+    )
+    from sordino.types import Algorithm, Bounder, Mechanism, Observer, Relation, Release, Unit
+
+_HOMES = {
+    "sordino.bounding": ("adaptive_clip", "clip", "normalize", "smoothed_normalize"),
+    "sordino.mechanisms": (
+        "binomial",
+        "discrete_gaussian",
+        "gaussian",
+        "laplace",
+        "none",
+        "privunit",
+        "qtdl",
+        "scalar_dp",
+    ),
+    "sordino.privacy": (
+        "Budget",
+        "Certificate",
+        "Guarantee",
+        "Ledger",
+        "calibrate",
+        "calibrate_gaussian",
+        "certify",
+        "delta_of",
+        "epsilon_of",
+        "read_ledger",
+    ),
+    "sordino.types": ("Algorithm", "Bounder", "Mechanism", "Observer", "Relation", "Release", "Unit"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "Algorithm",
+    "Bounder",
+    "Budget",
+    "Certificate",
+    "Guarantee",
+    "Ledger",
+    "Mechanism",
+    "Observer",
+    "Relation",
+    "Release",
+    "Unit",
+    "adaptive_clip",
+    "binomial",
+    "calibrate",
+    "calibrate_gaussian",
+    "certify",
+    "clip",
+    "delta_of",
+    "discrete_gaussian",
+    "epsilon_of",
+    "gaussian",
+    "laplace",
+    "none",
+    "normalize",
+    "privunit",
+    "qtdl",
+    "read_ledger",
+    "scalar_dp",
+    "smoothed_normalize",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'sordino' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOME_OF[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -122,20 +122,19 @@ class Aggregate(NamedTuple):
 class Mechanism(Protocol):
     """A randomiser with two faces and one law.
 
-    `randomize` is what a real client runs. `aggregate` draws the server's statistics of `count` messages at once,
-    with O(d) random numbers, and is None where no exact law is known. A mechanism that sends integers also has
-    `encode` and `decode`, and its `aggregate` takes sums of encoded vectors.
+    `randomize` is what a real client runs. Where an exact law is known there is also
+    `aggregate(key, sum, sum_of_squared_norms, count) -> Aggregate`, which draws the server's statistics of `count`
+    messages at once with O(d) random numbers; it is None where no such law is known. A mechanism that sends integers
+    has `encode` and `decode` too, and its `aggregate` takes the sum of the encoded vectors.
     """
 
-    @property
-    def aggregate(self) -> Callable[[Key, Vector, jax.Array, int], Aggregate] | None:
-        """key, sum, sum_of_squared_norms, count -> Aggregate, or None."""
+    aggregate: Any
 
     def randomize(self, key: Key, vector: Vector) -> Vector:
-        """The message that one client sends."""
+        """The message that one client sends, as the server reads it."""
 
-    def event(self, bounder: Bounder, relation: Relation) -> Event:
-        """What one message of one unit costs, for an accountant."""
+    def event(self, bounder: Bounder, relation: Relation, d: int) -> Event:
+        """What one message of d coordinates costs one unit, for an accountant."""
 
     def bits(self, d: int) -> int:
         """Bits on the wire for a message of d coordinates."""

@@ -252,9 +252,7 @@ def test_vectors_that_cannot_be_bounded_are_refused(name):
         make(name)(jnp.zeros(2, jnp.bfloat16))
 
 
-@pytest.mark.parametrize(
-    "bounder", [bounding.clip(2.0), bounding.adaptive_clip(2.0, indicator_noise_std=1.0)]
-)
+@pytest.mark.parametrize("bounder", [bounding.clip(2.0), bounding.adaptive_clip(2.0, indicator_noise_std=1.0)])
 @pytest.mark.parametrize("d", SIZES)
 def test_clipping_leaves_short_vectors_alone(bounder, d):
     for length in (1e-30, 0.5, 1.9999):
@@ -274,9 +272,7 @@ def test_clipping_and_normalising_follow_their_formulas():
     np.testing.assert_allclose(bounding.smoothed_normalize(0.0)(v)[0], [0.6, 0.8], rtol=3e-6)
 
 
-@pytest.mark.parametrize(
-    ("size", "alpha", "expected"), [(1e-30, 0.1, 1e-29), (1e38, 0.1, 1.0), (1e-37, 0.0, 1.0)]
-)
+@pytest.mark.parametrize(("size", "alpha", "expected"), [(1e-30, 0.1, 1e-29), (1e38, 0.1, 1.0), (1e-37, 0.0, 1.0)])
 def test_smoothed_normalisation_neither_loses_nor_overflows(size, alpha, expected):
     bounded, _ = bounding.smoothed_normalize(alpha)(jnp.asarray([size], jnp.float32))
     np.testing.assert_allclose(bounded, [expected], rtol=3e-6)
@@ -284,7 +280,5 @@ def test_smoothed_normalisation_neither_loses_nor_overflows(size, alpha, expecte
 
 def test_require_finite_names_the_client_the_index_and_the_remedy():
     bounding.require_finite(normal(10), "client 3")
-    with pytest.raises(
-        InvalidInput, match=r"client 3\[7\] = inf: .*lower the learning rate or check the data"
-    ):
+    with pytest.raises(InvalidInput, match=r"client 3\[7\] = inf: .*lower the learning rate or check the data"):
         bounding.require_finite(normal(10).at[7].set(jnp.inf).at[9].set(jnp.nan), "client 3")

@@ -39,9 +39,7 @@ def create(path: Path) -> Ledger:
     )
 
 
-def append(
-    ledger: Ledger, round: int, event: Event = MESSAGE, observers: tuple[str, ...] = ("server",)
-) -> None:
+def append(ledger: Ledger, round: int, event: Event = MESSAGE, observers: tuple[str, ...] = ("server",)) -> None:
     ledger.append(round=round, release="client message", observers=observers, event=event)
 
 
@@ -132,9 +130,7 @@ def test_a_description_with_odd_keys_can_be_read_back(path: Path) -> None:
 
 def test_a_description_that_json_cannot_hold_leaves_no_file(path: Path) -> None:
     with pytest.raises(LedgerError, match="give plain JSON values"):
-        Ledger.create(
-            path, unit="client", relation="zero-out", worst_release=WORST, description={"a": object()}
-        )
+        Ledger.create(path, unit="client", relation="zero-out", worst_release=WORST, description={"a": object()})
     assert list(path.parent.iterdir()) == []
 
 
@@ -162,16 +158,12 @@ class Unknown(Event):
 def test_a_wrong_argument_writes_nothing_and_breaks_nothing(path: Path, change: dict[str, Any]) -> None:
     with create(path) as ledger:
         with pytest.raises(InvalidInput):
-            ledger.append(
-                **{"round": 0, "release": "model", "observers": ["server"], "event": MODEL, **change}
-            )
+            ledger.append(**{"round": 0, "release": "model", "observers": ["server"], "event": MODEL, **change})
         append(ledger, 0)
     assert len(read_ledger(path).entries) == 1
 
 
-def test_a_misspelt_observer_is_not_told_that_nothing_was_spent(
-    path: Path, written: tuple[bytes, bytes]
-) -> None:
+def test_a_misspelt_observer_is_not_told_that_nothing_was_spent(path: Path, written: tuple[bytes, bytes]) -> None:
     with pytest.raises(InvalidInput):
         read_ledger(path).spent("servr")
 
@@ -221,9 +213,7 @@ def test_a_changed_byte_after_the_head_never_lowers_the_cost(
     assert refused >= data[:-1].rindex(b"\n")  # all but the last line
 
 
-def test_removed_swapped_repeated_and_inserted_lines_are_found(
-    path: Path, written: tuple[bytes, bytes]
-) -> None:
+def test_removed_swapped_repeated_and_inserted_lines_are_found(path: Path, written: tuple[bytes, bytes]) -> None:
     lines = written[0].splitlines(keepends=True)
     for here in range(len(lines)):
         damaged(path, b"".join(lines[:here] + lines[here + 1 :]), here + 1)
@@ -246,9 +236,7 @@ def test_a_cheaper_line_with_a_right_hash_is_found(path: Path, written: tuple[by
         entry = json.loads(lines[here])
         entry["event"] = {"kind": "gaussian", "noise_multiplier": 99.0}
         del entry["hash"]
-        entry["hash"] = hashlib.sha256(
-            json.dumps(entry, sort_keys=True, separators=(",", ":")).encode()
-        ).hexdigest()
+        entry["hash"] = hashlib.sha256(json.dumps(entry, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
         forged = json.dumps(entry, sort_keys=True, separators=(",", ":")).encode() + b"\n"
         damaged(path, b"".join([*lines[:here], forged, *lines[here + 1 :]]))
 
@@ -334,9 +322,7 @@ def test_a_torn_line_stays_counted(path: Path, head: Path, written: tuple[bytes,
     assert json.loads(path.read_bytes().splitlines()[-2])["torn_bytes"] == len(torn.rstrip(b"\n"))
 
 
-def test_a_whole_line_without_newline_counts_as_itself(
-    path: Path, head: Path, written: tuple[bytes, bytes]
-) -> None:
+def test_a_whole_line_without_newline_counts_as_itself(path: Path, head: Path, written: tuple[bytes, bytes]) -> None:
     data, head_before_last = written
     for known in (head.read_bytes(), head_before_last):
         head.write_bytes(known)
@@ -363,9 +349,7 @@ def test_a_torn_header_means_start_again(path: Path, head: Path) -> None:
         path.write_bytes(data[:length])
         head.write_bytes(json.dumps({"count": 0, "hash": "0" * 64}).encode())
         for look in (read_ledger, Ledger.open):
-            with pytest.raises(
-                LedgerError, match="line 1: torn header; nothing was released: delete the file"
-            ):
+            with pytest.raises(LedgerError, match="line 1: torn header; nothing was released: delete the file"):
                 look(path)
     path.unlink()
     with create(path) as ledger:  # the remedy works

@@ -44,9 +44,7 @@ def exact_sum(bounder, vectors):
 def moves(bounder, length, relation):
     vectors = cohort(length)
     here = exact_sum(bounder, vectors)
-    return [
-        np.linalg.norm(here - exact_sum(bounder, neighbour(vectors, i, relation))) for i in range(CLIENTS)
-    ]
+    return [np.linalg.norm(here - exact_sum(bounder, neighbour(vectors, i, relation))) for i in range(CLIENTS)]
 
 
 @every_bounder

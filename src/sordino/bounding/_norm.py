@@ -114,13 +114,9 @@ def require_finite(vector: Vector, who: str) -> None:
 
 
 def _require_shape(vector: jax.Array) -> None:
-    require(
-        vector.ndim == 1, "vector.shape", vector.shape, "ravel the update into one axis before bounding it"
-    )
+    require(vector.ndim == 1, "vector.shape", vector.shape, "ravel the update into one axis before bounding it")
     wide = vector.dtype in (jnp.float32, jnp.float64)
-    require(
-        wide, "vector.dtype", str(vector.dtype), "cast to float32, which holds norms to one part in a million"
-    )
+    require(wide, "vector.dtype", str(vector.dtype), "cast to float32, which holds norms to one part in a million")
 
 
 def _sum_tree(x: jax.Array) -> jax.Array:

@@ -1,0 +1,41 @@
+"""Accounting on the host: events, accountants, calibration, guarantees, ledger, budget, audit. NumPy, never traced."""
+
+from sordino.privacy.accountants import Account, account_of, delta_of, epsilon_of
+from sordino.privacy.budget import Budget
+from sordino.privacy.calibrate import calibrate, calibrate_gaussian
+from sordino.privacy.certify import certify
+from sordino.privacy.guarantee import Certificate, Guarantee, Warning
+from sordino.privacy.ledger import Ledger, LedgerRecord, read_ledger
+from sordino.privacy.sampling import (
+    Full,
+    Poisson,
+    Sampling,
+    WithoutReplacement,
+    WithReplacement,
+    parse_sampling,
+)
+from sordino.privacy.shuffle import shuffle_epsilon
+
+__all__ = [
+    "Account",
+    "Budget",
+    "Certificate",
+    "Full",
+    "Guarantee",
+    "Ledger",
+    "LedgerRecord",
+    "Poisson",
+    "Sampling",
+    "Warning",
+    "WithReplacement",
+    "WithoutReplacement",
+    "account_of",
+    "calibrate",
+    "calibrate_gaussian",
+    "certify",
+    "delta_of",
+    "epsilon_of",
+    "parse_sampling",
+    "read_ledger",
+    "shuffle_epsilon",
+]

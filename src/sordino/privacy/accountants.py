@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sordino.errors import InvalidInput, Refused, require
+from sordino.privacy.coins import log_binomial_pmf
 from sordino.privacy.concentrated import zcdp_delta, zcdp_epsilon
 from sordino.privacy.events import (
     Approximate,
@@ -115,7 +116,10 @@ def _account_leaves(leaves: Counter[Event], relation: Relation) -> Account:
     if kinds == {Gaussian}:
         mu = compose_mu(_mus(leaves))
         return Account(
-            "exact Gaussian", (), lambda delta: gaussian_epsilon(mu, delta), lambda epsilon: gaussian_delta(epsilon, mu)
+            "exact Gaussian",
+            (),
+            lambda delta: gaussian_epsilon(mu, delta),
+            lambda epsilon: gaussian_delta(epsilon, mu),
         )
     if kinds == {Pure} and len(leaves) == 1:
         ((leaf, count),) = leaves.items()
@@ -138,6 +142,7 @@ def _mus(leaves: Counter[Event]) -> list[float]:
 def _concentrated(leaves: Counter[Event]) -> Account:
     """Everything as zCDP: Gaussian mu is mu^2/2, pure epsilon is epsilon^2/2 (Bun and Steinke 2016)."""
     rho, xi = 0.0, 0.0
+    pure = math.fsum(count * _pure_bound(leaf) for leaf, count in leaves.items())
     for leaf, count in leaves.items():
         if isinstance(leaf, ZeroConcentrated):
             rho, xi = rho + count * leaf.rho, xi + count * leaf.xi
@@ -157,8 +162,8 @@ def _concentrated(leaves: Counter[Event]) -> Account:
     return Account(
         "zCDP",
         (),
-        lambda delta: math.inf if delta == 0 else xi + zcdp_epsilon(rho, delta),
-        lambda epsilon: zcdp_delta(epsilon - xi, rho),
+        lambda delta: pure if delta == 0 else min(pure, xi + zcdp_epsilon(rho, delta)),
+        lambda epsilon: 0.0 if epsilon >= pure else zcdp_delta(epsilon - xi, rho),
     )
 
 
@@ -188,7 +193,7 @@ def _pure_bound(leaf: Event) -> float:
         return max(leaf.losses)
     if isinstance(leaf, Laplace):
         return 1 / leaf.noise_multiplier
-    return math.inf
+    return leaf.pure_epsilon if isinstance(leaf, ZeroConcentrated) else math.inf
 
 
 def _compose_losses(leaves: Counter[Event], relation: Relation) -> PrivacyLossDistribution:
@@ -226,7 +231,13 @@ def _loss_range(leaf: Event) -> float:
 
 def _leaf_loss(leaf: Event, relation: Relation, step: float) -> PrivacyLossDistribution:
     """The privacy loss distribution of one release."""
-    from sordino.privacy.loss import fixed_size_gaussian_loss, gaussian_loss, laplace_loss, pure_loss, rounded_loss
+    from sordino.privacy.loss import (
+        fixed_size_gaussian_loss,
+        gaussian_loss,
+        laplace_loss,
+        pure_loss,
+        rounded_loss,
+    )
 
     match leaf:
         case Gaussian(z):
@@ -295,7 +306,7 @@ def _flatten_sampled(
     fixed_size = isinstance(sampling, WithoutReplacement | WithReplacement)
     if fixed_size and relation is not Relation.REPLACE_ONE:
         raise Refused(
-            f"sampling {sampling} is analysed under replace-one, not under {relation}: the Poisson accountant is not its own",
+            f"sampling {sampling} is analysed under replace-one, not {relation}, nor by the Poisson accountant",
             "use relation replace-one, or sampling poisson:Q",
         )
     if isinstance(inner, Gaussian):
@@ -306,9 +317,8 @@ def _flatten_sampled(
         tally.leaves[Sampled(inner, sampling)] += count
         return None
     # (epsilon, delta) on a secret sample: log(1 + q (e^epsilon - 1)) and q delta.
-    failure = 0.0
-    if isinstance(inner, Approximate):
-        inner, failure = inner.event, inner.delta
+    failure = inner.delta if isinstance(inner, Approximate) else 0.0
+    inner = inner.event if isinstance(inner, Approximate) else inner
     if isinstance(inner, Pure) and (poisson_pair or isinstance(sampling, WithoutReplacement)):
         q = sampling.sampling_prob  # type: ignore[union-attr]
         tally.log_kept += count * math.log1p(-q * failure)
@@ -383,10 +393,8 @@ def _log_pmf(event: DiscreteNoise) -> tuple[np.ndarray, np.ndarray]:
             y = np.arange(-math.ceil(13 * std), math.ceil(13 * std) + 1)
             weight = -(y**2) / (2 * std**2)
         case "binomial", (coins,):
-            # Heads minus N/2, by log p(y)/p(y - 1) = -2 artanh((2 y - 1)/(N + 1)): factorials of 10^10 cancel.
-            half = min(int(coins) // 2, math.ceil(6.5 * math.sqrt(coins)))
-            y = np.arange(-half, half + 1)
-            weight = np.concatenate([[0.0], np.cumsum(-2 * np.arctanh((2 * y[1:] - 1) / (coins + 1)))])
+            log_p = log_binomial_pmf(int(coins))
+            return np.arange(len(log_p)), log_p
         case _:
             laws = "tdl (m, alpha), discrete-laplace (alpha), discrete-gaussian (noise_std), binomial (coins)"
             raise InvalidInput("law", event.law, f"use one of {laws}")

@@ -2,9 +2,9 @@
 
 `cpsgd_epsilon` is their Theorem 1. Its leading term is the classical Gaussian formula, which holds only for small
 epsilon, so the figure is a published claim. What we certify instead is proven for every epsilon: with
-x = (2 y - 1)/(N + 1) the log-ratio of neighbouring masses is -2 artanh(x) = -2 x - e(x), |e(x)| <= (2/3)|x|^3/(1 - x^2),
-and the centred binomial is sub-Gaussian with variance N/4. Inside |y_i| <= B the loss of an integer shift v is
-therefore that of a (2 ||v||_2^2 / (N + 1))-zCDP mechanism plus at most ||v||_1 e(x_B), and outside lies little mass.
+x = (2 y - 1)/(N + 1) the log-ratio of neighbouring masses is -2 artanh(x) = -2 x - e(x), where
+|e(x)| <= (2/3) |x|^3 / (1 - x^2), and the centred binomial is sub-Gaussian with variance N/4. Inside |y_i| <= B the
+loss of an integer shift v is therefore that of a (2 ||v||_2^2 / (N + 1))-zCDP mechanism plus at most ||v||_1 e(x_B), and outside lies little mass.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ def cpsgd_epsilon(coins: int, bounds: Sensitivities, delta: float, p: float = 0.
     variance = coins * p * (1 - p)
     needed = max(23 * math.log(10 * bounds.d / delta), 2 * bounds.linf)
     if variance < needed:
-        remedy = f"Theorem 1 of cpSGD needs N p (1 - p) >= {needed:.6g}, that is N >= {math.ceil(needed / (p * (1 - p)))}"
+        remedy = (
+            f"Theorem 1 of cpSGD needs N p (1 - p) >= {needed:.6g}, that is N >= {math.ceil(needed / (p * (1 - p)))}"
+        )
         raise InvalidInput("coins", coins, remedy)
     b_p = 2 / 3 * (p**2 + (1 - p) ** 2) + (1 - 2 * p)
     c_p = math.sqrt(2) * (3 * p**3 + 3 * (1 - p) ** 3 + 2 * p**2 + 2 * (1 - p) ** 2)

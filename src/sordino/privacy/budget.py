@@ -37,7 +37,7 @@ class Budget:
         projected = self.project(spent, following)
         if projected > self.epsilon:
             raise BudgetExceeded(
-                f"the next release would bring epsilon to {projected:.6g} at delta = {self.delta:g}, above the budget of "
+                f"the next release would bring epsilon to {projected:.6g} at delta = {self.delta:g}, above the budget "
                 f"{self.epsilon:g} ({self.relation}): stop here, or agree on a larger budget before going on"
             )
         return projected

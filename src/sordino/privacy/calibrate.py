@@ -40,7 +40,9 @@ def calibrate(
     while slack(high) < 0:
         low, high = high, high + 1.0
         if high > math.log(_LARGEST):
-            raise InvalidInput("epsilon", epsilon, f"no noise multiplier below {_LARGEST:g} reaches it at delta = {delta:g}")
+            raise InvalidInput(
+                "epsilon", epsilon, f"no noise multiplier below {_LARGEST:g} reaches it at delta = {delta:g}"
+            )
     while low == high or slack(low) >= 0:
         if low < -math.log(_LARGEST):
             return math.exp(low)

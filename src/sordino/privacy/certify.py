@@ -71,7 +71,7 @@ def certify(
         if math.isinf(epsilon) and not account.claims and _is_noisy(event):
             least = account.delta(1e6)
             raise Refused(
-                f"delta = {delta:g} lies below the delta {least:.3g} that this noise cannot avoid {scope_words(covered)}",
+                f"delta = {delta:g} lies below what this noise cannot avoid {_scope_words(covered)}, {least:.3g}",
                 "ask for a larger delta, or widen the support of the noise",
             )
         guarantees.append(
@@ -88,11 +88,13 @@ def certify(
                 units,
             )
         )
-        warnings += [_false_claim(claim, account.delta) for claim in account.claims]
+        warnings += [Warning("no-valid-guarantee", claim) for claim in account.claims]
     if not _is_noisy(event):
         warnings.append(Warning("not-private", "no noise protects this release: epsilon is infinite"))
     if assumptions:
-        warnings.append(Warning("assumed", "the guarantee rests on what is assumed, not enforced: " + "; ".join(assumptions)))
+        warnings.append(
+            Warning("assumed", "the guarantee rests on what is assumed, not enforced: " + "; ".join(assumptions))
+        )
     return Certificate(tuple(guarantees), tuple({warning.code: warning for warning in warnings}.values()))
 
 
@@ -124,10 +126,5 @@ def _is_noisy(event: Event) -> bool:
     return True
 
 
-def _false_claim(claim: str, delta_at: object) -> Warning:
-    return Warning("no-valid-guarantee", f"{claim}: no valid guarantee, the theorem is false; the figures here are the true ones")
-
-
-def scope_words(rounds: int) -> str:
-    """'in one round' or 'over N rounds'."""
+def _scope_words(rounds: int) -> str:
     return "in one round" if rounds == 1 else f"over {rounds} rounds"

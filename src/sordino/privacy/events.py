@@ -13,7 +13,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from sordino.errors import InvalidInput, LedgerError, require
-from sordino.privacy.sampling import Full, Poisson, Sampling, WithoutReplacement, WithReplacement, parse_sampling
+from sordino.privacy.sampling import (
+    Full,
+    Poisson,
+    Sampling,
+    WithoutReplacement,
+    WithReplacement,
+    parse_sampling,
+)
 
 __all__ = [
     "Approximate",
@@ -80,10 +87,14 @@ class Pure(Event):
 
 @dataclass(frozen=True)
 class ZeroConcentrated(Event):
-    """Any (xi, rho)-zCDP release: Renyi divergence of every order a at most xi + a rho (Bun and Steinke 2016)."""
+    """Any (xi, rho)-zCDP release: Renyi divergence of every order a at most xi + a rho (Bun and Steinke 2016).
+
+    `pure_epsilon` bounds the loss outright, where it is bounded.
+    """
 
     rho: float
     xi: float = 0.0
+    pure_epsilon: float = math.inf
     kind: ClassVar[str] = "zero-concentrated"
 
     def __post_init__(self) -> None:
@@ -104,7 +115,12 @@ class FiniteLoss(Event):
     def __post_init__(self) -> None:
         total = math.fsum(self.probabilities)
         same = len(self.losses) == len(self.probabilities) > 0
-        require(same, "probabilities", len(self.probabilities), f"give one for each of the {len(self.losses)} losses")
+        require(
+            same,
+            "probabilities",
+            len(self.probabilities),
+            f"give one for each of the {len(self.losses)} losses",
+        )
         require(abs(total - 1) < 1e-9, "probabilities", total, "must sum to 1")
 
 
@@ -136,7 +152,10 @@ class Approximate(Event):
 
 @dataclass(frozen=True)
 class Claimed(Event):
-    """A calibration whose published guarantee is false, beside what it honestly gives."""
+    """A calibration whose published guarantee is false, beside what it honestly gives.
+
+    `claim` is the sentence that every certificate of it carries: what is claimed, that it is false, what is true.
+    """
 
     claim: str
     event: Event
@@ -223,7 +242,7 @@ def event_to_json(event: Event) -> dict[str, Any]:
             return f"poisson:{value.sampling_prob!r}" if isinstance(value, Poisson) else str(value)
         if isinstance(value, tuple):
             return [plain(item) for item in value]
-        return value
+        return "inf" if value == math.inf else value  # JSON has no word for infinity
 
     fields = {field.name: plain(getattr(event, field.name)) for field in dataclasses.fields(event)}
     return {"kind": event.kind, **fields}
@@ -244,7 +263,7 @@ def event_from_json(data: dict[str, Any]) -> Event:
             return parse_sampling(value)
         if isinstance(value, list):
             return tuple(tuple(item) if isinstance(item, list) else item for item in value)
-        return value
+        return math.inf if value == "inf" else value
 
     try:
         return _KINDS[kind](**{name: rich(name, value) for name, value in data.items() if name != "kind"})
@@ -255,5 +274,7 @@ def event_from_json(data: dict[str, Any]) -> Event:
 def _require_noise(noise_multiplier: float) -> None:
     if not noise_multiplier > 0:
         raise InvalidInput(
-            "noise_multiplier", noise_multiplier, "must be positive; for a run without noise use the mechanism none"
+            "noise_multiplier",
+            noise_multiplier,
+            "must be positive; for a run without noise use the mechanism none",
         )

@@ -70,9 +70,7 @@ def compose_mu(mus: Iterable[float]) -> float:
     return math.sqrt(math.fsum(mu * mu for mu in mus))
 
 
-def private_side(
-    slack: Callable[[float], float], public: float, private: float, tolerance: float = 1e-15
-) -> float:
+def private_side(slack: Callable[[float], float], public: float, private: float, tolerance: float = 1e-15) -> float:
     """Root of an increasing `slack` between a point that is not private (< 0) and one that is (>= 0).
 
     The root is then moved towards `private` by as little as it takes for `slack` to be >= 0 there.

@@ -33,7 +33,7 @@ class Guarantee:
     def __post_init__(self) -> None:
         require(self.epsilon >= 0, "epsilon", self.epsilon, "must not be negative")
         require(0 <= self.delta <= 1, "delta", self.delta, "must lie in [0, 1]")
-        if self.units is not None and 0 < self.delta and math.isfinite(self.epsilon):
+        if self.units is not None and self.delta > 0 and math.isfinite(self.epsilon):
             remedy = f"must be below 1/units = {1 / self.units:g}, or one unit in {self.units} may be exposed outright"
             require(self.delta < 1 / self.units, "delta", self.delta, remedy)
 
@@ -66,11 +66,14 @@ class Guarantee:
             return self
         if relation is Relation.REPLACE_ONE:
             delta = min(1.0, (1 + math.exp(min(self.epsilon, 700))) * self.delta)
-            return self._derived(f"two steps of {self.relation}", relation=relation, epsilon=2 * self.epsilon, delta=delta)
+            return self._derived(
+                f"two steps of {self.relation}", relation=relation, epsilon=2 * self.epsilon, delta=delta
+            )
         if self.relation is Relation.REPLACE_ONE and relation is Relation.ZERO_OUT:
             return self._derived("zero is one of the replacements", relation=relation)
         raise Refused(
-            f"{self.relation} does not imply {relation}", f"account the events under {relation}, noise relative to its sensitivity"
+            f"{self.relation} does not imply {relation}",
+            f"account the events under {relation}, noise relative to its sensitivity",
         )
 
     def for_client(self, records: int) -> Guarantee:
@@ -93,7 +96,7 @@ class Guarantee:
             return self
         if self.relation is not Relation.REPLACE_ONE:
             raise Refused(
-                f"changing one record replaces a client, and {self.relation} at client level says nothing of that directly",
+                f"changing one record replaces a client, of which {self.relation} says nothing directly",
                 "convert first: guarantee.under(Relation.REPLACE_ONE).for_record()",
             )
         return self._derived("a record lies inside its client", unit=Unit.RECORD, units=None)
@@ -125,7 +128,9 @@ class Certificate:
         totals = {_who(guarantee) for guarantee in self.guarantees if guarantee.scope == "all rounds"}
         for guarantee in self.guarantees:
             if _who(guarantee) not in totals:
-                raise InvalidInput("scope", guarantee.scope, f"give the total over all rounds for {guarantee.observer} too")
+                raise InvalidInput(
+                    "scope", guarantee.scope, f"give the total over all rounds for {guarantee.observer} too"
+                )
 
     def __add__(self, other: Certificate) -> Certificate:
         warnings = tuple(dict.fromkeys(self.warnings + other.warnings))
@@ -170,4 +175,3 @@ def _ceil_to(value: float, digits: int) -> float:
 
 def _who(guarantee: Guarantee) -> tuple[Observer, Unit, Relation]:
     return guarantee.observer, guarantee.unit, guarantee.relation
-

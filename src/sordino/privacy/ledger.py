@@ -247,9 +247,7 @@ def _load(path: Path) -> tuple[list[_Json], bytes]:
         else:
             raise _damage(path, seq + 1, "changed, removed, inserted or out of order")
     if len(entries) < count:
-        raise _damage(
-            path, len(entries) + 1, f"truncated: {count} lines were written, {len(entries)} are left"
-        )
+        raise _damage(path, len(entries) + 1, f"truncated: {count} lines were written, {len(entries)} are left")
     if count and entries[count - 1]["hash"] != last_hash:
         raise _damage(path, count, "changed: not the entry that the .head file remembers")
     return entries, data
@@ -267,17 +265,13 @@ def _parse(line: bytes) -> _Json | None:
 def _continues(entries: list[_Json], entry: _Json) -> bool:
     seq = len(entries)
     previous = entries[-1]["hash"] if entries else _NO_HASH
-    linked = (
-        entry.get("seq") == seq and entry.get("previous") == previous and entry.get("hash") == _hash(entry)
-    )
+    linked = entry.get("seq") == seq and entry.get("previous") == previous and entry.get("hash") == _hash(entry)
     return linked and (entry.get("kind") == "open") == (seq == 0)
 
 
 def _recover(path: Path, entries: list[_Json], torn: bytes) -> _Json:
     if not entries:
-        raise LedgerError(
-            f"{path}, line 1: torn header; nothing was released: delete the file and start again"
-        )
+        raise LedgerError(f"{path}, line 1: torn header; nothing was released: delete the file and start again")
     worst = entries[0]["worst_release"]
     fields = {"observers": list(Observer), "event": worst, "torn_bytes": len(torn)}
     return _seal(len(entries), entries[-1]["hash"], "recovered", fields)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from dp_accounting.pld import pld_pmf, privacy_loss_distribution
 from dp_accounting.pld.privacy_loss_distribution import NeighborRel, PrivacyLossDistribution
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_ndtr
 from scipy.stats import binom
 
@@ -34,7 +34,7 @@ __all__ = [
 STEP = 1e-4  # connect-the-dots errs by O(STEP^2) a release: five digits after a thousand rounds
 
 
-def lattice_loss(step: float, lower: int, mass: NDArray[np.float64], infinite: float) -> PrivacyLossDistribution:
+def lattice_loss(step: float, lower: int, mass: ArrayLike, infinite: float) -> PrivacyLossDistribution:
     """Loss (lower + i) step with probability mass[i], and infinite with the rest: exact, for a symmetric pair."""
     pmf = pld_pmf.DensePLDPmf(step, lower, np.asarray(mass, dtype=np.float64), infinite, True)
     return PrivacyLossDistribution(pmf)
@@ -106,7 +106,7 @@ def fixed_size_gaussian_loss(
 
     def profile(epsilon: NDArray[np.float64]) -> NDArray[np.float64]:
         log_a = np.log1p(np.expm1(epsilon) / q)
-        return dropped + sum(probability * _hockey_stick(log_a, k * mu_1) for k, probability in draws)
+        return np.asarray(dropped + sum(probability * _hockey_stick(log_a, k * mu_1) for k, probability in draws))
 
     unsampled = gaussian_epsilon(draws[-1][0] * mu_1, 1e-18)
     top = np.logaddexp(math.log1p(-q) if q < 1 else -np.inf, math.log(q) + unsampled)  # log(1 - q + q e^unsampled)
@@ -131,7 +131,7 @@ def _connect_the_dots(
 ) -> PrivacyLossDistribution:
     """The tightest lattice loss whose profile lies above a symmetric one (Doroshenko et al. 2022)."""
     upper = max(1, math.ceil(top / step))
-    epsilon = np.arange(upper + 1) * step
+    epsilon: NDArray[np.float64] = np.arange(upper + 1.0) * step
     positive = profile(epsilon)
     negative = -np.expm1(-epsilon[1:]) + np.exp(-epsilon[1:]) * positive[1:]
     deltas = np.clip(np.concatenate([negative[::-1], positive]), 0.0, 1.0)

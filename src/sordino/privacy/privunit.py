@@ -21,7 +21,13 @@ from scipy.special import betaincc, betainccinv, betaln, expit
 from sordino.errors import InvalidInput, Refused, require
 from sordino.privacy.events import FiniteLoss
 
-__all__ = ["GAMMA_RULES", "PrivUnitConstants", "ScalarDPConstants", "privunit_constants", "scalar_dp_constants"]
+__all__ = [
+    "GAMMA_RULES",
+    "PrivUnitConstants",
+    "ScalarDPConstants",
+    "privunit_constants",
+    "scalar_dp_constants",
+]
 
 GAMMA_RULES = ("exact", "condition-1", "condition-2")
 
@@ -138,6 +144,7 @@ def _condition_2(d: int, eps1: float) -> float:
     least = math.sqrt(2 / d)
     if least >= 1 or slack(least) < 0:
         raise Refused(
-            f"the second sufficient condition has no solution at d = {d}, eps1 = {eps1:g}", "use gamma = exact"
+            f"the second sufficient condition has no solution at d = {d}, eps1 = {eps1:g}",
+            "use gamma = exact",
         )
     return float(brentq(slack, least, 1 - 1e-12)) * (1 - 1e-12)

@@ -20,7 +20,7 @@ from sordino.errors import InvalidInput, require
 from sordino.privacy.concentrated import zcdp_rho
 from sordino.privacy.events import Approximate, Claimed, Event, Gaussian, Pure, ZeroConcentrated
 from sordino.privacy.gaussian import gaussian_mu
-from sordino.privacy.tdl import tdl_support_for, tdl_variance, theorem_1, worst_delta
+from sordino.privacy.tdl import log_not_worst_delta, tdl_support_for, tdl_variance, theorem_1, worst_delta
 from sordino.types import Relation
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "calibrate_quantized",
     "calibrations",
     "client_sensitivities",
+    "delta_words",
     "discrete_laplace_calibration",
     "sound_tdl_calibration",
     "theorem_1_calibration",
@@ -71,14 +72,22 @@ class Calibration:
         """Whether the guarantee that comes with this calibration is proven."""
         return not isinstance(self.event, Claimed)
 
+    def event_under(self, bounds: Sensitivities) -> Event:
+        """What the same noise costs under other sensitivities (another relation, say)."""
+        if self.law == "gaussian":
+            return Gaussian(self.noise_std / bounds.l2)
+        assert self.alpha is not None, self.law
+        if self.law == "laplace":
+            return Pure(self.alpha * bounds.l1)
+        honest = _truncated_event(self.alpha, self.support, bounds)
+        return Claimed(self.event.claim, honest) if isinstance(self.event, Claimed) else honest
+
 
 def client_sensitivities(d: int, levels: int, relation: Relation) -> Sensitivities:
     """Worst case over all vectors of norm at most 1: holds without any assumption on the data."""
     _require_shape(d, levels)
     apart = relation.units_moved  # ||u - u'||_2 <= 2 for replace-one, 1 when u' = 0
-    return Sensitivities(
-        d, levels, d + apart * levels * math.sqrt(d), math.sqrt(d) + apart * levels, apart * levels
-    )
+    return Sensitivities(d, levels, d + apart * levels * math.sqrt(d), math.sqrt(d) + apart * levels, apart * levels)
 
 
 def assumed_sensitivities(d: int, levels: int, mu: float) -> Sensitivities:
@@ -90,9 +99,7 @@ def assumed_sensitivities(d: int, levels: int, mu: float) -> Sensitivities:
     require(mu > 0, "mu", mu, "must be positive; leave it out for the worst case that needs no assumption")
     assumption = f"sensitivity assumed, not enforced: eq. (6) with mu = {mu:g}"
     root = math.sqrt(d)
-    return Sensitivities(
-        d, levels, 2 * d + mu * levels * root, 2 * root + mu * levels, 2 + mu * levels, assumption
-    )
+    return Sensitivities(d, levels, 2 * d + mu * levels * root, 2 * root + mu * levels, 2 + mu * levels, assumption)
 
 
 def bits_for(levels: int, support: int) -> int:
@@ -103,11 +110,15 @@ def bits_for(levels: int, support: int) -> int:
 def theorem_1_calibration(bounds: Sensitivities, epsilon: float) -> Calibration:
     """The paper's calibration, with the delta that it really has."""
     alpha, m = theorem_1(epsilon, bounds.l1, bounds.linf)
-    true_delta = worst_delta(m, alpha, bounds.d, bounds.l1, bounds.linf)
-    claim = f"({epsilon:g}, 2^-{bounds.d})-DP by Theorem 1 of DP-NormFedAvg"
+    log_kept = log_not_worst_delta(m, alpha, bounds.d, bounds.l1, bounds.linf)
+    true_delta = -math.expm1(log_kept)
+    claim = (
+        f"Theorem 1 of DP-NormFedAvg claims ({epsilon:g}, 2^-{bounds.d})-DP: no valid guarantee; "
+        f"its true worst-case delta at epsilon = {epsilon:g} is {delta_words(log_kept)}"
+    )
     return Calibration(
         law="theorem-1",
-        event=Claimed(claim, Approximate(Pure(epsilon), true_delta)),
+        event=Claimed(claim, _truncated_event(alpha, m, bounds)),
         noise_std=math.sqrt(tdl_variance(m, alpha)),
         support=m,
         bits=bits_for(bounds.levels, m),
@@ -117,23 +128,24 @@ def theorem_1_calibration(bounds: Sensitivities, epsilon: float) -> Calibration:
     )
 
 
+def delta_words(log_kept: float) -> str:
+    """A delta so near 1 that a float shows 1, in words: '1 - 10^-648'."""
+    return f"{-math.expm1(log_kept):.6g}" if log_kept > -30 else f"1 - 10^{log_kept / math.log(10):.0f}"
+
+
 def sound_tdl_calibration(bounds: Sensitivities, epsilon: float, delta: float) -> Calibration:
     """TDL noise whose truncation is paid for.
 
     Where both supports overlap a coordinate is (alpha k)-indistinguishable, so the overlap is (alpha Delta_1)-DP and
     (alpha^2 Delta_2^2 / 2)-zCDP; leaving it costs the worst truncation delta*. Of the two routes the quieter is taken.
     """
-    rho = zcdp_rho(epsilon, delta / 2)
-    routes = (
-        (math.sqrt(2 * rho) / bounds.l2, delta / 2, ZeroConcentrated(rho)),
-        (epsilon / bounds.l1, delta, Pure(epsilon)),
-    )
-    alpha, truncation, overlap = max(routes, key=lambda route: route[0])
+    concentrated = (math.sqrt(2 * zcdp_rho(epsilon, delta / 2)) / bounds.l2, delta / 2)
+    pure = (epsilon / bounds.l1, delta)
+    alpha, truncation = max(concentrated, pure)
     m = tdl_support_for(truncation, alpha, bounds.d, bounds.l1, bounds.linf)
-    paid = worst_delta(m, alpha, bounds.d, bounds.l1, bounds.linf)
     return Calibration(
         law="truncated-laplace",
-        event=Approximate(overlap, paid),
+        event=_truncated_event(alpha, m, bounds),
         noise_std=math.sqrt(tdl_variance(m, alpha)),
         support=m,
         bits=bits_for(bounds.levels, m),
@@ -212,6 +224,11 @@ def calibrate_quantized(bounds: Sensitivities, epsilon: float, delta: float, noi
         if calibration.law == noise:
             return calibration
     raise InvalidInput("delta", delta, f"noise {noise!r} needs delta > 0; for delta = 0 use noise 'laplace'")
+
+
+def _truncated_event(alpha: float, m: int, bounds: Sensitivities) -> Event:
+    overlap = ZeroConcentrated((alpha * bounds.l2) ** 2 / 2, pure_epsilon=alpha * bounds.l1)
+    return Approximate(overlap, worst_delta(m, alpha, bounds.d, bounds.l1, bounds.linf))
 
 
 def _require_shape(d: int, levels: int) -> None:

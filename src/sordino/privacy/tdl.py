@@ -133,7 +133,12 @@ def worst_delta(m: int, alpha: float, d: int, delta_1: float, delta_inf: float) 
 
 def tdl_support_for(delta: float, alpha: float, d: int, delta_1: float, delta_inf: float) -> int:
     """The least m whose worst delta is at most `delta`."""
-    require(0 < delta < 1, "delta", delta, "must lie in (0, 1): a truncated law never gives delta = 0; use discrete Laplace")
+    require(
+        0 < delta < 1,
+        "delta",
+        delta,
+        "must lie in (0, 1): a truncated law never gives delta = 0; use discrete Laplace",
+    )
 
     def enough(m: int) -> bool:
         return worst_delta(m, alpha, d, delta_1, delta_inf) <= delta
@@ -151,11 +156,16 @@ def tdl_support_for(delta: float, alpha: float, d: int, delta_1: float, delta_in
 def theorem_1(epsilon: float, delta_1: float, delta_inf: float) -> tuple[float, int]:
     """(alpha, m) as the paper's Theorem 1 sets them. There is no valid guarantee at these values.
 
-        alpha = epsilon / Delta_1,   m = ceil(-(Delta_1 / epsilon) log(1 - (e^(epsilon / Delta_1) - 1) Delta_inf))
+    alpha = epsilon / Delta_1,   m = ceil(-(Delta_1 / epsilon) log(1 - (e^(epsilon / Delta_1) - 1) Delta_inf))
     """
     require(epsilon > 0, "epsilon", epsilon, "must be positive")
     limit = delta_1 / (math.e * delta_inf)
-    require(epsilon < limit, "epsilon", epsilon, f"Theorem 1 is stated for epsilon < Delta_1/(e Delta_inf) = {limit:.6g}")
+    require(
+        epsilon < limit,
+        "epsilon",
+        epsilon,
+        f"Theorem 1 is stated for epsilon < Delta_1/(e Delta_inf) = {limit:.6g}",
+    )
     alpha = epsilon / delta_1
     return alpha, math.ceil(-math.log1p(-math.expm1(alpha) * delta_inf) / alpha)
 

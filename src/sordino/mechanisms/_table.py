@@ -1,0 +1,80 @@
+"""Exact draws from an integer law by Walker's alias method: one uniform column, one comparison.
+
+The table is built once on the host in float64; a draw costs three random words and two look-ups, whatever the law.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from sordino.errors import InvalidInput
+from sordino.types import Key
+
+__all__ = ["LARGEST_TABLE", "Table", "fold", "table"]
+
+LARGEST_TABLE = 2**23
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Table:
+    """P(first + i) for i = 0, ..., n - 1, as columns of equal mass that are each split between two values."""
+
+    first: jax.Array
+    keep: jax.Array  # uint32[n]: column i keeps its own value when a random word lies below this
+    alias: jax.Array  # int32[n]
+
+    def draw(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
+        """int32 draws."""
+        key_column, key_split = jax.random.split(key)
+        column = jax.random.randint(key_column, shape, 0, self.keep.shape[0])
+        own = jax.random.bits(key_split, shape, jnp.uint32) < self.keep[column]
+        return self.first + jnp.where(own, column, self.alias[column])
+
+
+def table(first: int, pmf: NDArray[np.float64]) -> Table:
+    """The alias table of a law on {first, first + 1, ...}; sweeps light columns against heavy ones without a loop."""
+    n = len(pmf)
+    if n > LARGEST_TABLE:
+        raise InvalidInput(
+            "noise support",
+            n,
+            f"a table holds at most {LARGEST_TABLE} values: use fewer levels or less noise",
+        )
+    height = pmf * (n / pmf.sum())
+    light, heavy = np.flatnonzero(height < 1), np.flatnonzero(height >= 1)
+    missing, surplus = np.cumsum(1 - height[light]), np.cumsum(height[heavy] - 1)
+    keep, alias = height.copy(), np.arange(n)
+    if light.size and heavy.size:
+        # A light column takes what it lacks from the heavy one at which the sweep stands when its turn comes.
+        before = np.concatenate([[0.0], missing[:-1]])
+        giver = np.minimum(np.searchsorted(surplus, before, side="right"), heavy.size - 1)
+        alias[light] = heavy[giver]
+        # A heavy column that gave more than its surplus is topped up by the next heavy one.
+        emptied_by = np.minimum(np.searchsorted(missing, surplus, side="right"), light.size - 1)
+        keep[heavy] = np.clip(1 - (missing[emptied_by] - surplus), 0.0, 1.0)
+        alias[heavy[:-1]] = heavy[1:]
+    threshold = np.minimum(np.clip(keep, 0.0, 1.0) * 2.0**32, 2.0**32 - 1).astype(np.uint32)
+    # A column of full height must never point elsewhere, whatever the last random word is.
+    alias = np.where(threshold == 2**32 - 1, np.arange(n), alias)
+    return Table(jnp.int32(first), jnp.asarray(threshold), jnp.asarray(alias, jnp.int32))
+
+
+def fold(pmf: NDArray[np.float64], count: int) -> NDArray[np.float64]:
+    """The law of the sum of `count` independent draws from a centred table of odd length, tails below 1e-18 cut off."""
+    length = (len(pmf) - 1) * count + 1
+    if length > 64 * LARGEST_TABLE:
+        raise InvalidInput("count", count, "the law of the sum is too wide for a table: set transcript = true")
+    spectrum = np.fft.rfft(pmf, n=length)
+    whole: NDArray[Any] = np.maximum(np.fft.irfft(spectrum**count, n=length), 0.0)
+    centre = length // 2
+    tail = np.cumsum(whole)
+    cut = min(int(np.searchsorted(tail, 1e-18)), centre - 1) if centre else 0
+    kept: NDArray[np.float64] = whole[cut : length - cut]
+    return kept

@@ -1,0 +1,120 @@
+"""Binomial noise on a quantised vector (Agarwal et al. 2018, "cpSGD"): N fair coins a coordinate, minus N/2.
+
+    line 3   Q(u_i) as in QTDL
+    line 4   M(u_i) = Q(u_i) + (Bin(N, 1/2) - N/2) / s
+
+The sum of M messages' noise is Bin(M N, 1/2) - M N/2 exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sordino.errors import require
+from sordino.mechanisms._lattice import dequantize, quantize
+from sordino.mechanisms._table import Table, table
+from sordino.mechanisms.packing import pack, unpack
+from sordino.privacy import events
+from sordino.privacy.binomial import binomial_bits, binomial_event, cpsgd_coins
+from sordino.privacy.coins import log_binomial_pmf
+from sordino.privacy.quantized import assumed_sensitivities, client_sensitivities
+from sordino.types import Aggregate, Bounder, Key, Relation, Scalar, Vector
+
+__all__ = ["Binomial", "binomial"]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Binomial:
+    """See the module."""
+
+    bound: Scalar
+    levels: int = field(metadata={"static": True})  # s
+    coins: int = field(metadata={"static": True})  # N, even
+    failure: float = field(metadata={"static": True})  # delta that a message spends on the tails
+    mu: float | None = field(metadata={"static": True})
+
+    def encode(self, key: Key, vector: Vector) -> jax.Array:
+        """Line 3, in whole numbers."""
+        return quantize(key, vector, self.levels, self.bound)
+
+    def add_noise(self, key: Key, integers: jax.Array) -> jax.Array:
+        """Line 4, in whole numbers."""
+        return integers + _coins_table(self.coins).draw(key, integers.shape)
+
+    def decode(self, integers: jax.Array) -> Vector:
+        """The vector that symbols, or a sum of symbols, stand for."""
+        return dequantize(integers, self.levels, self.bound)
+
+    def randomize(self, key: Key, vector: Vector) -> Vector:
+        """M(u), scaled back to the bound."""
+        key_quantize, key_noise = jax.random.split(key)
+        return self.decode(self.add_noise(key_noise, self.encode(key_quantize, vector)))
+
+    def message(self, key: Key, vector: Vector) -> bytes:
+        """The same message as it travels."""
+        key_quantize, key_noise = jax.random.split(key)
+        return pack(self.add_noise(key_noise, self.encode(key_quantize, vector)), self.bits(1))
+
+    def read(self, message: bytes, d: int) -> Vector:
+        """The vector in a message of d coordinates."""
+        return self.decode(jnp.asarray(unpack(message, self.bits(1), d).astype(np.int32)))
+
+    def aggregate(self, key: Key, total: jax.Array, sum_of_squared_norms: jax.Array, count: int) -> Aggregate:
+        """The exact law of the sum, given the sum of the encoded vectors."""
+        noise = _coins_table(self.coins * count).draw(key, total.shape)
+        return Aggregate(self.decode(total + noise), None)
+
+    def event(self, bounder: Bounder, relation: Relation, d: int) -> events.Event:
+        """The proven concentrated bound, not cpSGD's Theorem 1."""
+        if self.mu is not None:
+            return binomial_event(self.coins, assumed_sensitivities(d, self.levels, self.mu), self.failure)
+        require(
+            float(bounder.bound) <= float(self.bound) * (1 + 1e-6),
+            "bound",
+            float(bounder.bound),
+            f"the quantiser was made for vectors of norm at most {float(self.bound):g}",
+        )
+        return binomial_event(self.coins, client_sensitivities(d, self.levels, relation), self.failure)
+
+    def bits(self, d: int) -> int:
+        """t = ceil(log2(2 (s + N/2) + 1)) a coordinate (the paper counts N for N/2)."""
+        return binomial_bits(self.levels, self.coins) * d
+
+
+def binomial(
+    *,
+    d: int,
+    levels: int,
+    coins: int | None = None,
+    epsilon: float | None = None,
+    delta: float = 1e-6,
+    relation: Relation = Relation.REPLACE_ONE,
+    bound: float = 1.0,
+    mu: float | None = None,
+) -> Binomial:
+    """Binomial noise of `coins` coins, or of as many as cpSGD's Theorem 1 asks for at (epsilon, delta).
+
+    Theorem 1's epsilon is a claim; `event` says what the coins certify.
+    """
+    require(bound > 0, "bound", bound, "must be positive")
+    require((coins is None) != (epsilon is None), "coins", coins, "give either coins or epsilon")
+    bounds = client_sensitivities(d, levels, relation) if mu is None else assumed_sensitivities(d, levels, mu)
+    if coins is None:
+        assert epsilon is not None
+        coins = cpsgd_coins(epsilon, bounds, delta)
+    require(coins >= 2, "coins", coins, "must be at least 2")
+    return Binomial(bound, levels, coins + coins % 2, delta / 10, mu)
+
+
+@lru_cache(maxsize=8)
+def _coins_table(coins: int) -> Table:
+    log_p = log_binomial_pmf(coins)
+    with jax.ensure_compile_time_eval():
+        return table(-(math.floor(len(log_p) / 2)), np.exp(log_p))

@@ -1,0 +1,114 @@
+"""PrivUnit x ScalarDP: a pure-DP message for a vector of norm at most C (DP-FedEXP, Algorithms 3 to 5).
+
+    V <- uniform on {<v, u> >= gamma} w.p. p, else uniform on {<v, u> < gamma}      u = Delta / ||Delta||
+    Z <- V / m
+    c <- ScalarDP(||Delta||) Z                                                      E c = Delta
+
+V is drawn through its coordinate along u: with S ~ U(0, q) w.p. p, else U(q, 1), and Beta(1/2, (d-1)/2) the law of the
+squared coordinate of a uniform point, t = +-sqrt(its upper quantile at 2 min(S, 1 - S)), V = t u + sqrt(1 - t^2) w with
+w uniform on the unit sphere orthogonal to u. t is computed in float64 on the host. No exact law of the sum is known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.special import betainccinv
+
+from sordino.errors import require
+from sordino.mechanisms.scalar_dp import ScalarDP, scalar_dp
+from sordino.privacy import events
+from sordino.privacy.privunit import PrivUnitConstants, privunit_constants
+from sordino.types import Bounder, Key, Relation, Vector
+
+__all__ = ["NoisyVector", "PrivUnit", "privunit"]
+
+
+class NoisyVector(NamedTuple):
+    """The message c and the level J^ of its norm."""
+
+    vector: Vector
+    level: jax.Array
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class PrivUnit:
+    """See the module."""
+
+    direction: PrivUnitConstants = field(metadata={"static": True})
+    norm: ScalarDP
+
+    aggregate = None  # each w_i lives in another orthogonal space: no exact O(d) law
+
+    def message(self, key: Key, vector: Vector) -> NoisyVector:
+        """c = r^ Z, with the level of r^ beside it."""
+        key_direction, key_norm = jax.random.split(key)
+        r = jnp.linalg.norm(vector)
+        fixed = jnp.zeros_like(vector).at[0].set(1.0)  # a zero update has no direction: any fixed one will do
+        u = jnp.where(r > 0, vector / jnp.where(r > 0, r, 1.0), fixed)
+        noisy_norm = self.norm.randomize(key_norm, r)
+        return NoisyVector(noisy_norm.value * self.randomize_direction(key_direction, u), noisy_norm.level)
+
+    def randomize(self, key: Key, vector: Vector) -> Vector:
+        """c alone."""
+        return self.message(key, vector).vector
+
+    def randomize_direction(self, key: Key, u: Vector) -> Vector:
+        """Algorithm 3: Z for a unit vector u."""
+        key_cap, key_rest = jax.random.split(key)
+        t = self._cap_coordinate(key_cap).astype(u.dtype)
+        g = jax.random.normal(key_rest, u.shape, u.dtype)
+        along = jnp.vdot(g, u)
+        # ||g - <g, u> u||^2 = ||g||^2 - <g, u>^2, so that w is never materialised: V = t u + sqrt(1-t^2) w.
+        scale = jnp.sqrt((1 - t * t) / jnp.maximum(jnp.vdot(g, g) - along**2, jnp.finfo(u.dtype).tiny))
+        return (scale * g + (t - scale * along) * u) / self.direction.m
+
+    def squared_norm(self, message: NoisyVector) -> jax.Array:
+        """s^ of Algorithm 5, from the transmitted level."""
+        return self.norm.squared_norm(message.level)
+
+    def level_of(self, vector: Vector) -> jax.Array:
+        """J^ from the message alone: ||c|| = |r^| / m."""
+        return self.norm.level_of(self.direction.m * jnp.linalg.norm(vector))
+
+    def event(self, bounder: Bounder, relation: Relation, d: int) -> events.Event:
+        """(eps0 + eps1 + eps2)-DP, with its exact loss. Any two inputs are covered, whatever the relation."""
+        require(d == self.direction.d, "dim", d, f"the constants were computed for {self.direction.d} coordinates")
+        largest = self.norm.constants.bound
+        require(
+            float(bounder.bound) <= largest * (1 + 1e-6),
+            "bound",
+            float(bounder.bound),
+            f"ScalarDP was made for norms up to {largest:g}",
+        )
+        return events.Composed((self.direction.event, self.norm.event))
+
+    def bits(self, d: int) -> int:
+        """float32 coordinates and the level."""
+        return 32 * d + self.norm.bits
+
+    def _cap_coordinate(self, key: Key) -> jax.Array:
+        """t, from four random words."""
+        words = jax.random.bits(key, (4,), jnp.uint32)
+        shape = jax.ShapeDtypeStruct((), jnp.float32)
+        return jax.pure_callback(self._cap_on_host, shape, words, vmap_method="broadcast_all")
+
+    def _cap_on_host(self, words: Any) -> np.ndarray:
+        w = np.asarray(words, np.uint64)
+        # Two uniform numbers of 53 bits from two words each, never 0.
+        first, second = (((w[..., i] << np.uint64(21)) ^ (w[..., i + 1] >> np.uint64(11))) + 0.5 for i in (0, 2))
+        in_cap, position = first * 2.0**-53 < self.direction.p, second * 2.0**-53
+        q = self.direction.q
+        S = np.where(in_cap, q * position, q + (1 - q) * position)
+        square = betainccinv(0.5, (self.direction.d - 1) / 2, 2 * np.minimum(S, 1 - S))
+        return np.where(S < 0.5, np.sqrt(square), -np.sqrt(square)).astype(np.float32)
+
+
+def privunit(*, d: int, eps0: float, eps1: float, eps2: float, bound: float, gamma: str = "exact") -> PrivUnit:
+    """PrivUnit x ScalarDP for vectors of d coordinates and norm at most `bound`: pure (eps0 + eps1 + eps2)-DP."""
+    return PrivUnit(privunit_constants(d, eps0, eps1, gamma), scalar_dp(eps2, bound))

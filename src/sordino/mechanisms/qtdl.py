@@ -1,0 +1,190 @@
+"""QTDL: quantise a bounded vector to whole numbers and add whole noise (Das et al., "DP-NormFedAvg", Algorithm 1).
+
+    line 3   Q(u_i) = b_i/s w.p. p_i, else (b_i + 1)/s,    u_i in [b_i/s, (b_i + 1)/s],  p_i = 1 - (u_i s - b_i)
+    line 4   M(u_i) = Q(u_i) + eta_i,                      eta_i ~ noise / s
+
+The paper draws eta from the truncated discrete Laplace law and calibrates it by its Theorem 1, whose guarantee is
+false; that is noise = "theorem-1", always labelled so. The sound laws are "laplace" (untruncated, pure DP),
+"truncated-laplace" (truncation paid for) and "gaussian" (rounded, exact Gaussian curve); the default is the quietest.
+Untruncated noise leaves a finite range, so the *output* is wrapped modulo 2^t or clamped: post-processing.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from sordino.errors import InvalidInput, require
+from sordino.mechanisms._lattice import dequantize, quantize
+from sordino.mechanisms._table import LARGEST_TABLE, Table, fold, table
+from sordino.mechanisms.packing import pack, unpack
+from sordino.privacy import events
+from sordino.privacy.quantized import (
+    Calibration,
+    assumed_sensitivities,
+    calibrate_quantized,
+    client_sensitivities,
+)
+from sordino.privacy.tdl import tdl_pmf
+from sordino.types import Aggregate, Bounder, Key, Relation, Scalar, Vector
+
+__all__ = ["Qtdl", "qtdl"]
+
+_DIGIT = 2**16
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Qtdl:
+    """See the module. `bound` is the norm bound of the vectors that come in."""
+
+    bound: Scalar
+    levels: int = field(metadata={"static": True})  # s
+    calibration: Calibration = field(metadata={"static": True})
+    output: str = field(metadata={"static": True})  # "wrap" or "clamp"
+    mu: float | None = field(metadata={"static": True})  # of the assumed sensitivities, None for the worst case
+
+    def encode(self, key: Key, vector: Vector) -> jax.Array:
+        """Line 3, in whole numbers."""
+        return quantize(key, vector, self.levels, self.bound)
+
+    def add_noise(self, key: Key, integers: jax.Array) -> jax.Array:
+        """Line 4, in whole numbers, brought back into t bits: the symbols that travel."""
+        noisy = integers + _noise(key, self.calibration, integers.shape)
+        half = 2 ** (self.calibration.bits - 1)
+        if self.output == "clamp":
+            return jnp.clip(noisy, -half + 1, half - 1)
+        return ((noisy + half) & (2 * half - 1)) - half  # wrap: the representative modulo 2^t around zero
+
+    def decode(self, integers: jax.Array) -> Vector:
+        """The vector that symbols, or a sum of symbols, stand for."""
+        return dequantize(integers, self.levels, self.bound)
+
+    def randomize(self, key: Key, vector: Vector) -> Vector:
+        """M(u), scaled back to the bound."""
+        key_quantize, key_noise = jax.random.split(key)
+        return self.decode(self.add_noise(key_noise, self.encode(key_quantize, vector)))
+
+    def message(self, key: Key, vector: Vector) -> bytes:
+        """The same message as it travels: ceil(t d / 8) bytes."""
+        key_quantize, key_noise = jax.random.split(key)
+        return pack(_symbols(self, key_quantize, key_noise, vector), self.calibration.bits)
+
+    def read(self, message: bytes, d: int) -> Vector:
+        """The vector in a message of d coordinates."""
+        return self.decode(jnp.asarray(unpack(message, self.calibration.bits, d).astype(np.int32)))
+
+    def aggregate(self, key: Key, total: jax.Array, sum_of_squared_norms: jax.Array, count: int) -> Aggregate:
+        """The law of the sum, given the sum of the *encoded* vectors: one draw from the `count`-fold noise.
+
+        Exact for truncated noise. For the others up to the event that a message meets the end of its range, which
+        the calibration keeps below 1e-6 a message.
+        """
+        noise = _folded(self.calibration, count).draw(key, total.shape)
+        return Aggregate(self.decode(total + noise), None)
+
+    def event(self, bounder: Bounder, relation: Relation, d: int) -> events.Event:
+        """The noise against the sensitivities of the quantised vector under `relation`."""
+        if self.mu is not None:
+            return self.calibration.event_under(assumed_sensitivities(d, self.levels, self.mu))
+        require(
+            float(bounder.bound) <= float(self.bound) * (1 + 1e-6),
+            "bound",
+            float(bounder.bound),
+            f"the quantiser was made for vectors of norm at most {float(self.bound):g}",
+        )
+        return self.calibration.event_under(client_sensitivities(d, self.levels, relation))
+
+    def bits(self, d: int) -> int:
+        """t bits a coordinate."""
+        return self.calibration.bits * d
+
+
+def qtdl(
+    *,
+    d: int,
+    levels: int,
+    epsilon: float,
+    delta: float = 0.0,
+    noise: str = "best",
+    relation: Relation = Relation.REPLACE_ONE,
+    bound: float = 1.0,
+    output: str = "wrap",
+    mu: float | None = None,
+) -> Qtdl:
+    """QTDL for vectors of d coordinates and norm at most `bound`, each message (epsilon, delta)-DP under `relation`.
+
+    `mu` replaces the worst-case sensitivities by the paper's eq. (6), which nothing enforces.
+    """
+    require(bound > 0, "bound", bound, "must be positive")
+    if output not in ("wrap", "clamp"):
+        raise InvalidInput("output", output, "use wrap or clamp")
+    bounds = client_sensitivities(d, levels, relation) if mu is None else assumed_sensitivities(d, levels, mu)
+    calibration = calibrate_quantized(bounds, epsilon, delta, noise)
+    if calibration.bits > 31:
+        raise InvalidInput("levels", levels, f"{calibration.bits} bits a coordinate do not fit int32: use fewer levels")
+    return Qtdl(bound, levels, calibration, output, mu)
+
+
+@jax.jit
+def _symbols(mechanism: Qtdl, key_quantize: Key, key_noise: Key, vector: Vector) -> jax.Array:
+    return mechanism.add_noise(key_noise, mechanism.encode(key_quantize, vector))
+
+
+def _noise(key: Key, calibration: Calibration, shape: tuple[int, ...]) -> jax.Array:
+    """int32 noise of the calibrated law."""
+    if calibration.law == "gaussian":
+        return jnp.round(calibration.noise_std * jax.random.normal(key, shape)).astype(jnp.int32)
+    assert calibration.alpha is not None
+    if calibration.law == "laplace":
+        key_up, key_down = jax.random.split(key)
+        # The difference of two geometric variables is discrete Laplace.
+        return _geometric(key_up, calibration.alpha, shape) - _geometric(key_down, calibration.alpha, shape)
+    return _tdl_table(calibration.support, calibration.alpha).draw(key, shape)
+
+
+def _geometric(key: Key, alpha: float, shape: tuple[int, ...]) -> jax.Array:
+    """P(G = k) ~ e^(-alpha k): G = digit + 2^16 carry, both parts independent and each exact in float32."""
+    key_digit, key_carry = jax.random.split(key)
+    carry = jnp.floor(jax.random.exponential(key_carry, shape) / (alpha * _DIGIT)).astype(jnp.int32)
+    return _digit_table(alpha).draw(key_digit, shape) + _DIGIT * carry
+
+
+@lru_cache(maxsize=8)
+def _digit_table(alpha: float) -> Table:
+    with jax.ensure_compile_time_eval():
+        return table(0, np.exp(-alpha * np.arange(_DIGIT)))
+
+
+@lru_cache(maxsize=8)
+def _tdl_table(m: int, alpha: float) -> Table:
+    with jax.ensure_compile_time_eval():
+        return table(-m, tdl_pmf(m, alpha))
+
+
+@lru_cache(maxsize=8)
+def _folded(calibration: Calibration, count: int) -> Table:
+    """The law of the sum of `count` noises."""
+    pmf = fold(_noise_pmf(calibration), count)
+    with jax.ensure_compile_time_eval():
+        return table(-(len(pmf) // 2), pmf)
+
+
+def _noise_pmf(calibration: Calibration) -> NDArray[np.float64]:
+    """The law of one noise, centred, on an odd number of integers."""
+    if calibration.law == "gaussian":
+        std = calibration.noise_std
+        edge = np.arange(-math.ceil(9 * std) - 1, math.ceil(9 * std) + 1) + 0.5
+        return np.diff(ndtr(edge / std))
+    assert calibration.alpha is not None
+    m = calibration.support if calibration.law != "laplace" else math.ceil(45 / calibration.alpha)
+    if m > LARGEST_TABLE:
+        raise InvalidInput("noise", calibration.law, "its sum is too wide for a table: set transcript = true")
+    return tdl_pmf(m, calibration.alpha)
