@@ -4,7 +4,8 @@
 epsilon, so the figure is a published claim. What we certify instead is proven for every epsilon: with
 x = (2 y - 1)/(N + 1) the log-ratio of neighbouring masses is -2 artanh(x) = -2 x - e(x), where
 |e(x)| <= (2/3) |x|^3 / (1 - x^2), and the centred binomial is sub-Gaussian with variance N/4. Inside |y_i| <= B the
-loss of an integer shift v is therefore that of a (2 ||v||_2^2 / (N + 1))-zCDP mechanism plus at most ||v||_1 e(x_B), and outside lies little mass.
+loss of an integer shift v is therefore that of a (2 ||v||_2^2 / (N + 1))-zCDP mechanism plus at most
+||v||_1 e(x_B), and outside lies little mass.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """Privacy loss distributions on a lattice, built for dp-accounting's composition.
 
-For neighbours with laws P and Q the loss is L = log(P/Q) under P, and delta(epsilon) = P(L = inf) + E (1 - e^(epsilon - L))_+.
+For neighbours with laws P and Q the loss is L = log(P/Q) under P, and
+
+    delta(epsilon) = P(L = inf) + E (1 - e^(epsilon - L))_+
+
 A lattice holds it at multiples of a step, rounded up where it does not fall on one: pessimistic, never optimistic.
 """
 

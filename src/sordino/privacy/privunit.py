@@ -45,7 +45,7 @@ class PrivUnitConstants:
 
     @property
     def event(self) -> FiniteLoss:
-        """The worst pair is u' = -u: the caps are disjoint, and a draw lies in u's cap, in the other's, or in neither."""
+        """The worst pair is u' = -u: the caps are disjoint, and a draw lies in u's, in the other or in neither."""
         other_cap = (1 - self.p) * self.q / (1 - self.q)
         return FiniteLoss((self.epsilon, 0.0, -self.epsilon), (self.p, 1 - self.p - other_cap, other_cap))
 

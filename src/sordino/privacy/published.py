@@ -76,7 +76,7 @@ def minibatch_acg16() -> NoReturn:
 def fedavg_eq_5(q: float) -> NoReturn:
     """Paper 3's eq. (5), sigma^2 = q K C^2 log(1/delta) / (n epsilon)^2, with its unstated constant q: refused."""
     raise Refused(
-        f"eq. (5) leaves its constant q open and q = {q:g} is no calibration (q = 1 gives epsilon 7.80 for a claimed 5)",
+        f"eq. (5) leaves its constant q open and q = {q:g} is no calibration (q = 1 gives 7.80 for a claimed 5)",
         "give epsilon and delta, or a noise_multiplier z; the accountant does the rest",
     )
 
