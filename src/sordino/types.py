@@ -112,7 +112,7 @@ class Bounder(Protocol):
 
 
 class Aggregate(NamedTuple):
-    """What the server computes from M messages: their sum, and the sum of their squared norms where its law is known."""
+    """What the server computes from M messages: their sum, and the sum of their squared norms where known."""
 
     sum: Vector
     sum_of_squared_norms: jax.Array | None

@@ -1,6 +1,7 @@
 """Exact draws from an integer law by Walker's alias method: one uniform column, one comparison.
 
-The table is built once on the host in float64; a draw costs three random words and two look-ups, whatever the law.
+The table is built once on the host in float64; a draw costs two random words and two look-ups, whatever the law. Its
+length is a power of two, so that a column is some bits of a random word, without the bias of a remainder.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ LARGEST_TABLE = 2**23
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Table:
-    """P(first + i) for i = 0, ..., n - 1, as columns of equal mass that are each split between two values."""
+    """P(first + i) for i = 0, ..., n - 1, as n = 2^k columns of equal mass that are each split between two values."""
 
     first: jax.Array
     keep: jax.Array  # uint32[n]: column i keeps its own value when a random word lies below this
@@ -33,28 +34,34 @@ class Table:
     def draw(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
         """int32 draws."""
         key_column, key_split = jax.random.split(key)
-        column = jax.random.randint(key_column, shape, 0, self.keep.shape[0])
-        own = jax.random.bits(key_split, shape, jnp.uint32) < self.keep[column]
-        return self.first + jnp.where(own, column, self.alias[column])
+        column = jax.random.bits(key_column, shape, jnp.uint32) & (self.keep.shape[0] - 1)
+        return self.split(key_split, column)
+
+    def split(self, key: Key, column: jax.Array) -> jax.Array:
+        """The value of each uniform column: its own or its alias."""
+        own = jax.random.bits(key, column.shape, jnp.uint32) < self.keep[column]
+        return self.first + jnp.where(own, column.astype(jnp.int32), self.alias[column])
 
 
 def table(first: int, pmf: NDArray[np.float64]) -> Table:
     """The alias table of a law on {first, first + 1, ...}; sweeps light columns against heavy ones without a loop."""
-    n = len(pmf)
-    if n > LARGEST_TABLE:
+    if len(pmf) > LARGEST_TABLE:
         raise InvalidInput(
             "noise support",
-            n,
+            len(pmf),
             f"a table holds at most {LARGEST_TABLE} values: use fewer levels or less noise",
         )
-    height = pmf * (n / pmf.sum())
+    n = 1 << (len(pmf) - 1).bit_length()
+    height = np.zeros(n)  # the columns beyond the law stay empty: they keep nothing of their own
+    height[: len(pmf)] = pmf * (n / pmf.sum())
     light, heavy = np.flatnonzero(height < 1), np.flatnonzero(height >= 1)
     missing, surplus = np.cumsum(1 - height[light]), np.cumsum(height[heavy] - 1)
     keep, alias = height.copy(), np.arange(n)
     if light.size and heavy.size:
         # A light column takes what it lacks from the heavy one at which the sweep stands when its turn comes.
         before = np.concatenate([[0.0], missing[:-1]])
-        giver = np.minimum(np.searchsorted(surplus, before, side="right"), heavy.size - 1)
+        # At a tie that is the one just emptied, as `emptied_by` below has it too.
+        giver = np.minimum(np.searchsorted(surplus, before, side="left"), heavy.size - 1)
         alias[light] = heavy[giver]
         # A heavy column that gave more than its surplus is topped up by the next heavy one.
         emptied_by = np.minimum(np.searchsorted(missing, surplus, side="right"), light.size - 1)

@@ -103,13 +103,15 @@ def binomial(
 
     Theorem 1's epsilon is a claim; `event` says what the coins certify.
     """
-    require(bound > 0, "bound", bound, "must be positive")
+    require(0 < bound < math.inf, "bound", bound, "must be finite and positive")
+    require(isinstance(levels, int) and levels >= 1, "levels", levels, "must be a whole number, at least 1")
+    require(0 < delta < 1, "delta", delta, "must lie in (0, 1)")
     require((coins is None) != (epsilon is None), "coins", coins, "give either coins or epsilon")
     bounds = client_sensitivities(d, levels, relation) if mu is None else assumed_sensitivities(d, levels, mu)
     if coins is None:
         assert epsilon is not None
         coins = cpsgd_coins(epsilon, bounds, delta)
-    require(coins >= 2, "coins", coins, "must be at least 2")
+    require(isinstance(coins, int) and coins >= 2, "coins", coins, "must be a whole number, at least 2")
     return Binomial(bound, levels, coins + coins % 2, delta / 10, mu)
 
 

@@ -73,9 +73,9 @@ class DiscreteGaussian:
 
 def discrete_gaussian(*, levels: int, noise_std: float, bound: float = 1.0) -> DiscreteGaussian:
     """Discrete Gaussian noise of std `noise_std`, counted in quantisation steps (bound / levels)."""
-    require(levels >= 1, "levels", levels, "quantisation needs at least one level")
-    require(noise_std > 0, "noise_std", noise_std, "must be positive")
-    require(bound > 0, "bound", bound, "must be positive")
+    require(isinstance(levels, int) and levels >= 1, "levels", levels, "must be a whole number, at least 1")
+    require(0 < noise_std < math.inf, "noise_std", noise_std, "must be finite and positive")
+    require(0 < bound < math.inf, "bound", bound, "must be finite and positive")
     return DiscreteGaussian(bound, levels, noise_std)
 
 

@@ -10,6 +10,7 @@ and first row 1/sqrt(M), the noise of the mean and of everything orthogonal to i
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import jax
@@ -60,5 +61,5 @@ class Gaussian:
 
 def gaussian(noise_std: float) -> Gaussian:
     """Gaussian noise of this std on every coordinate."""
-    require(noise_std >= 0, "noise_std", noise_std, "must not be negative")
+    require(0 <= noise_std < math.inf, "noise_std", noise_std, "must be finite and not negative")
     return Gaussian(noise_std)

@@ -48,5 +48,5 @@ class Laplace:
 
 def laplace(noise_scale: float) -> Laplace:
     """Laplace noise of this scale on every coordinate."""
-    require(noise_scale >= 0, "noise_scale", noise_scale, "must not be negative")
+    require(0 <= noise_scale < math.inf, "noise_scale", noise_scale, "must be finite and not negative")
     return Laplace(noise_scale)

@@ -48,9 +48,12 @@ class PrivUnit:
     def message(self, key: Key, vector: Vector) -> NoisyVector:
         """c = r^ Z, with the level of r^ beside it."""
         key_direction, key_norm = jax.random.split(key)
-        r = jnp.linalg.norm(vector)
+        largest = jnp.max(jnp.abs(vector))  # divided out first: the squares of tiny coordinates underflow
+        some = largest >= jnp.finfo(vector.dtype).tiny
         fixed = jnp.zeros_like(vector).at[0].set(1.0)  # a zero update has no direction: any fixed one will do
-        u = jnp.where(r > 0, vector / jnp.where(r > 0, r, 1.0), fixed)
+        scaled = jnp.where(some, vector / jnp.where(some, largest, 1.0), fixed)
+        length = jnp.linalg.norm(scaled)
+        u, r = scaled / length, jnp.where(some, largest * length, 0.0)
         noisy_norm = self.norm.randomize(key_norm, r)
         return NoisyVector(noisy_norm.value * self.randomize_direction(key_direction, u), noisy_norm.level)
 
@@ -62,11 +65,15 @@ class PrivUnit:
         """Algorithm 3: Z for a unit vector u."""
         key_cap, key_rest = jax.random.split(key)
         t = self._cap_coordinate(key_cap).astype(u.dtype)
-        g = jax.random.normal(key_rest, u.shape, u.dtype)
-        along = jnp.vdot(g, u)
-        # ||g - <g, u> u||^2 = ||g||^2 - <g, u>^2, so that w is never materialised: V = t u + sqrt(1-t^2) w.
-        scale = jnp.sqrt((1 - t * t) / jnp.maximum(jnp.vdot(g, g) - along**2, jnp.finfo(u.dtype).tiny))
-        return (scale * g + (t - scale * along) * u) / self.direction.m
+        g = jax.random.normal(key_rest, u.shape, u.dtype).at[0].set(0.0)
+        # x = (t, sqrt(1-t^2) g/||g||) has the right law around e_1. The reflection that takes e_1 to -+u, for which
+        # nothing cancels, carries it to u: no w orthogonal to u is formed, which rounding would spoil.
+        tiny = jnp.finfo(u.dtype).tiny
+        x = (jnp.sqrt((1 - t * t) / jnp.maximum(jnp.vdot(g, g), tiny)) * g).at[0].set(t)
+        sign = jnp.where(u[0] < 0, -1.0, 1.0).astype(u.dtype)
+        along = (t + sign * jnp.vdot(u, x)) / (1 + jnp.abs(u[0]))
+        V = (along * u - sign * x).at[0].add(sign * along)
+        return V / self.direction.m
 
     def squared_norm(self, message: NoisyVector) -> jax.Array:
         """s^ of Algorithm 5, from the transmitted level."""

@@ -123,7 +123,9 @@ def qtdl(
 
     `mu` replaces the worst-case sensitivities by the paper's eq. (6), which nothing enforces.
     """
-    require(bound > 0, "bound", bound, "must be positive")
+    require(0 < bound < math.inf, "bound", bound, "must be finite and positive")
+    require(isinstance(levels, int) and levels >= 1, "levels", levels, "must be a whole number, at least 1")
+    require(0 < epsilon < math.inf, "epsilon", epsilon, "must be finite and positive")
     if output not in ("wrap", "clamp"):
         raise InvalidInput("output", output, "use wrap or clamp")
     bounds = client_sensitivities(d, levels, relation) if mu is None else assumed_sensitivities(d, levels, mu)
@@ -144,23 +146,27 @@ def _noise(key: Key, calibration: Calibration, shape: tuple[int, ...]) -> jax.Ar
         return jnp.round(calibration.noise_std * jax.random.normal(key, shape)).astype(jnp.int32)
     assert calibration.alpha is not None
     if calibration.law == "laplace":
-        key_up, key_down = jax.random.split(key)
-        # The difference of two geometric variables is discrete Laplace.
-        return _geometric(key_up, calibration.alpha, shape) - _geometric(key_down, calibration.alpha, shape)
+        return _discrete_laplace(key, calibration.alpha, shape)
     return _tdl_table(calibration.support, calibration.alpha).draw(key, shape)
 
 
-def _geometric(key: Key, alpha: float, shape: tuple[int, ...]) -> jax.Array:
-    """P(G = k) ~ e^(-alpha k): G = digit + 2^16 carry, both parts independent and each exact in float32."""
-    key_digit, key_carry = jax.random.split(key)
-    carry = jnp.floor(jax.random.exponential(key_carry, shape) / (alpha * _DIGIT)).astype(jnp.int32)
-    return _digit_table(alpha).draw(key_digit, shape) + _DIGIT * carry
+def _discrete_laplace(key: Key, alpha: float, shape: tuple[int, ...]) -> jax.Array:
+    """P(Y = y) ~ e^(-alpha |y|), in two digits: Y = 2^16 carry + digit, or its mirror -1 - Y where carry < 0."""
+    key_columns, key_digit, key_carry = jax.random.split(key, 3)
+    digit_table, carry_table = _laplace_tables(alpha)
+    columns = jax.random.bits(key_columns, shape, jnp.uint32)  # 16 bits for each of the two tables of 2^16 columns
+    digit = digit_table.split(key_digit, columns % _DIGIT)
+    carry = carry_table.split(key_carry, columns // _DIGIT)
+    return _DIGIT * carry + jnp.where(carry < 0, _DIGIT - 1 - digit, digit)
 
 
 @lru_cache(maxsize=8)
-def _digit_table(alpha: float) -> Table:
+def _laplace_tables(alpha: float) -> tuple[Table, Table]:
+    """Of digit, P ~ e^(-alpha digit), and of carry = k or -1 - k, P ~ e^(-alpha 2^16 k) and e^-alpha times as much."""
+    digit = np.exp(-alpha * np.arange(_DIGIT))
+    up = np.exp(-alpha * _DIGIT * np.arange(_DIGIT // 2))
     with jax.ensure_compile_time_eval():
-        return table(0, np.exp(-alpha * np.arange(_DIGIT)))
+        return table(0, digit), table(-len(up), np.concatenate([math.exp(-alpha) * up[::-1], up]))
 
 
 @lru_cache(maxsize=8)

@@ -199,13 +199,13 @@ def _pure_bound(leaf: Event) -> float:
 def _compose_losses(leaves: Counter[Event], relation: Relation) -> PrivacyLossDistribution:
     if len(leaves) == 1 and isinstance(leaf := next(iter(leaves)), DiscreteNoise) and leaf.law in _ALPHA_LAWS:
         # Alone on its own lattice, discrete Laplace noise is accounted without rounding.
-        return _alpha_lattice_loss(leaf).self_compose(leaves[leaf])
+        return _repeat(_alpha_lattice_loss(leaf), leaves[leaf])
     from sordino.privacy.loss import STEP
 
     def compose(step: float) -> PrivacyLossDistribution:
         # Far in a tail the library's bounds overflow to infinity, which it handles.
         with np.errstate(over="ignore", invalid="ignore"):
-            parts = [_leaf_loss(leaf, relation, step).self_compose(count) for leaf, count in leaves.items()]
+            parts = [_repeat(_leaf_loss(leaf, relation, step), count) for leaf, count in leaves.items()]
             return reduce(lambda left, right: left.compose(right), parts)
 
     widest = max(_loss_range(leaf) for leaf in leaves)
@@ -215,6 +215,11 @@ def _compose_losses(leaves: Counter[Event], relation: Relation) -> PrivacyLossDi
         rough = compose(100 * step).get_epsilon_for_delta(1e-6)
         step = max(step, min(rough / _LONGEST_LATTICE, 100 * step))
     return compose(step)
+
+
+def _repeat(loss: PrivacyLossDistribution, count: int) -> PrivacyLossDistribution:
+    surely_infinite = loss.get_delta_for_epsilon(math.inf) >= 1  # the library cannot compose it
+    return loss if count == 1 or surely_infinite else loss.self_compose(count)
 
 
 def _loss_range(leaf: Event) -> float:

@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from sordino.errors import InvalidInput, LedgerError, require
+from sordino.errors import LedgerError, require
 from sordino.privacy.sampling import (
     Full,
     Poisson,
@@ -272,9 +272,5 @@ def event_from_json(data: dict[str, Any]) -> Event:
 
 
 def _require_noise(noise_multiplier: float) -> None:
-    if not noise_multiplier > 0:
-        raise InvalidInput(
-            "noise_multiplier",
-            noise_multiplier,
-            "must be positive; for a run without noise use the mechanism none",
-        )
+    remedy = "must be positive and finite; for a run without noise use the mechanism none"
+    require(0 < noise_multiplier < math.inf, "noise_multiplier", noise_multiplier, remedy)

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable
 
 from scipy.optimize import brentq
-from scipy.special import log_ndtr
+from scipy.special import erf, erfcx, log_ndtr, ndtr
 
 from sordino.errors import require
 
@@ -25,6 +25,8 @@ __all__ = [
     "private_side",
 ]
 
+_ROOT_2 = math.sqrt(2)
+
 
 def gaussian_delta(epsilon: float, mu: float) -> float:
     """delta_G(epsilon, mu), the least delta of the Gaussian mechanism at this epsilon (which may be negative)."""
@@ -32,9 +34,15 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
         return -math.expm1(min(0.0, epsilon))
     if math.isinf(mu):
         return 1.0
-    upper = math.exp(float(log_ndtr(mu / 2 - epsilon / mu)))
-    lower = math.exp(epsilon + float(log_ndtr(-mu / 2 - epsilon / mu)))
-    return min(1.0, max(0.0, upper - lower))
+    a, b = mu / 2 - epsilon / mu, -mu / 2 - epsilon / mu
+    # Three ways to write the same difference, each where it does not cancel; e^epsilon phi(b) = phi(a).
+    if a <= 0:
+        delta = math.exp(-a * a / 2) * float(erfcx(-a / _ROOT_2) - erfcx(-b / _ROOT_2)) / 2
+    elif abs(epsilon) < 0.5:
+        delta = float(erf(a / _ROOT_2) - erf(b / _ROOT_2)) / 2 - math.expm1(epsilon) * float(ndtr(b))
+    else:
+        delta = float(ndtr(a)) - math.exp(epsilon + float(log_ndtr(b)))
+    return min(1.0, max(0.0, delta))
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:

@@ -1,7 +1,7 @@
 """Sensitivities of a quantised vector, and the calibrations of integer noise on it.
 
 The quantiser of QTDL (Algorithm 1, line 3) sends u in [-1, 1]^d to integers Q(u) in {-s, ..., s}^d with E Q(u) = s u.
-Coupling its rounding, Q_i = floor(s u_i + U_i) with a common U_i, shows for v = Q(u) - Q(u') that |v_i| <= s |u_i - u_i'| + 1:
+Coupling its rounding, Q_i = floor(s u_i + U_i) with one U_i, shows |v_i| <= s |u_i - u_i'| + 1 for v = Q(u) - Q(u'):
 
     Delta_1 <= d + s ||u - u'||_1,   Delta_2 <= sqrt(d) + s ||u - u'||_2,   Delta_inf <= 2 s (s if u' = 0)
 

@@ -27,7 +27,7 @@ class Full:
 
 @dataclass(frozen=True)
 class Poisson:
-    """Every unit takes part with probability q, independently; the divisor is the planned number, never the realised."""
+    """Every unit takes part with probability q, independently; sums are divided by the planned number."""
 
     sampling_prob: float
     name: ClassVar[str] = "poisson"

@@ -164,7 +164,7 @@ def theorem_1(epsilon: float, delta_1: float, delta_inf: float) -> tuple[float, 
         epsilon < limit,
         "epsilon",
         epsilon,
-        f"Theorem 1 is stated for epsilon < Delta_1/(e Delta_inf) = {limit:.6g}",
+        f"Theorem 1 is stated for epsilon < Delta_1/(e Delta_inf) = {limit:.6g}: ask for less",
     )
     alpha = epsilon / delta_1
     return alpha, math.ceil(-math.log1p(-math.expm1(alpha) * delta_inf) / alpha)

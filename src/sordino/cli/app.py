@@ -1,0 +1,38 @@
+"""All commands together."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import sordino
+from sordino.cli import account, certify, demo
+
+app = typer.Typer(
+    name="sordino",
+    help="Differentially private federated learning, with a truthful certificate for every run.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def _version(value: bool) -> None:
+    if value:
+        print(f"sordino {sordino.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    pass
+
+
+app.add_typer(account.app, name="account")
+app.command("certify")(certify.certify_command)
+app.command("demo")(demo.demo_command)

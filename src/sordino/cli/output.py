@@ -1,0 +1,85 @@
+"""How results are shown: JSON where asked for, else a small table; waiting is shown on stderr of a terminal."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from sordino.privacy.guarantee import format_epsilon
+
+__all__ = ["show", "working"]
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """A spinner for anything that may take more than a moment; silent when stderr is not a terminal."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield
+        return
+    with console.status(what):
+        yield
+
+
+def show(title: str, result: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print a flat result; nested lists of mappings become tables of their own, warnings become lines."""
+    if as_json:
+        print(json.dumps(_plain(result), indent=2, allow_nan=False))
+        return
+    console = Console()
+    table = Table(title=title, title_justify="left", show_header=False)
+    table.add_column(style="bold")
+    table.add_column()
+    for key, value in result.items():
+        if key == "warnings" or _is_rows(value):
+            continue
+        table.add_row(key, _text(key, value))
+    console.print(table)
+    for key, value in result.items():
+        if _is_rows(value) and key != "warnings":
+            console.print(_rows_table(key, value))
+    for warning in result.get("warnings", ()):
+        console.print(f"[bold yellow]warning[/] ({warning['code']}): {warning['message']}", highlight=False)
+
+
+def _rows_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table(title=title, title_justify="left")
+    for column in rows[0]:
+        table.add_column(column)
+    for row in rows:
+        table.add_row(*(_text(key, value) for key, value in row.items()))
+    return table
+
+
+def _is_rows(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], Mapping)
+
+
+def _text(key: str, value: Any) -> str:
+    if value is None or value in ([], ()):
+        return "-"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_text(name, inner)}" for name, inner in value.items())
+    if isinstance(value, list | tuple):
+        return "; ".join(str(item) for item in value)
+    if isinstance(value, float):
+        # epsilon is rounded up, so that what is printed is never better than what holds.
+        return format_epsilon(value) if key.startswith("epsilon") else f"{value:.9g}"
+    return str(value)
+
+
+def _plain(value: Any) -> Any:
+    """JSON without NaN or infinity: an infinite epsilon is the string "inf"."""
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "inf"
+    return value

@@ -1,0 +1,127 @@
+"""Guarantees name everything; certificates never show one round without the total."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+
+import pytest
+
+from sordino.errors import BudgetExceeded, InvalidInput, Refused
+from sordino.privacy import Budget, Certificate, certify
+from sordino.privacy.accountants import epsilon_of
+from sordino.privacy.events import Composed, Gaussian, Parallel, Repeated, Sampled
+from sordino.privacy.guarantee import Guarantee, format_epsilon
+from sordino.privacy.sampling import Poisson
+from sordino.types import Observer, Relation, Unit
+
+GUARANTEE = Guarantee(
+    Unit.RECORD, Relation.ADD_REMOVE, Observer.SERVER, "all rounds", 10, 1.5, 1e-6, "exact Gaussian", units=500
+)
+
+
+def test_a_sentence_says_it_all():
+    text = str(GUARANTEE)
+    for word in ("server", "all 10 rounds", "1.5", "1e-06", "record", "500", "add-remove", "exact Gaussian"):
+        assert word in text
+
+
+def test_json_round_trips_and_carries_infinity():
+    hopeless = dataclasses.replace(GUARANTEE, epsilon=math.inf)
+    data = json.loads(json.dumps(hopeless.to_json(), allow_nan=False))
+    assert data["epsilon"] == "inf"
+    assert set(data) == {field.name for field in dataclasses.fields(Guarantee)}
+
+
+def test_one_round_needs_its_total():
+    one = dataclasses.replace(GUARANTEE, scope="one round", rounds=1)
+    with pytest.raises(InvalidInput, match="total over all rounds"):
+        Certificate((one,))
+    assert Certificate((one, GUARANTEE)).total(Observer.SERVER) is GUARANTEE
+
+
+def test_certify_gives_both_and_the_total_is_larger():
+    cert = certify(
+        Gaussian(0.35), relation=Relation.REPLACE_ONE, observer=Observer.SERVER, rounds=50, delta=1e-5, units=1000
+    )
+    one, total = cert.guarantees
+    assert (one.scope, total.scope, total.rounds, total.units) == ("one round", "all rounds", 50, 1000)
+    assert one.epsilon == pytest.approx(15.658124, abs=1e-5)
+    assert total.epsilon == pytest.approx(289.338637, abs=1e-4)
+
+
+def test_conversions_that_hold():
+    replaced = GUARANTEE.under(Relation.REPLACE_ONE)
+    assert replaced.epsilon == 3.0
+    assert replaced.delta == pytest.approx((1 + math.exp(1.5)) * 1e-6)
+    assert replaced.under(Relation.ZERO_OUT).epsilon == replaced.epsilon
+    client = GUARANTEE.for_client(4)
+    assert (client.unit, client.epsilon) == (Unit.CLIENT, 6.0)
+    assert client.delta == pytest.approx(4 * math.exp(3 * 1.5) * 1e-6)
+    assert replaced.for_client(1).for_record().unit is Unit.RECORD
+
+
+def test_two_steps_of_zero_out_cover_replace_one():
+    """The generic conversion is never better than accounting replace-one directly."""
+    for z in (0.5, 2.0, 10.0):
+        direct = epsilon_of(Gaussian(z / 2), 1e-5)  # the sensitivity doubles
+        zero_out = dataclasses.replace(GUARANTEE, relation=Relation.ZERO_OUT, epsilon=epsilon_of(Gaussian(z), 1e-9))
+        generic = dataclasses.replace(zero_out, delta=1e-9, units=None).under(Relation.REPLACE_ONE)
+        assert generic.epsilon >= epsilon_of(Gaussian(z / 2), min(generic.delta, 0.5)) or generic.delta >= 0.5
+        assert direct > 0
+
+
+def test_conversions_that_do_not_hold():
+    with pytest.raises(Refused, match="does not imply"):
+        GUARANTEE.under(Relation.REPLACE_ONE).under(Relation.ADD_REMOVE)
+    with pytest.raises(Refused, match="replaces a client"):
+        dataclasses.replace(GUARANTEE, unit=Unit.CLIENT).for_record()
+
+
+def test_delta_must_lie_below_one_over_units():
+    with pytest.raises(InvalidInput, match="1/units"):
+        dataclasses.replace(GUARANTEE, units=2_000_000)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "text"),
+    [(15.658124, "15.66"), (289.3386, "289.4"), (0.18241235, "0.1825"), (5.0, "5.000"), (0.0, "0"), (12345.6, "12350")],
+)
+def test_printed_epsilon_is_rounded_up(epsilon, text):
+    assert format_epsilon(epsilon) == text
+    assert float(text) >= epsilon or text == "0"
+
+
+def test_parallel_composition_is_the_worst_branch():
+    one_pass = Parallel((Gaussian(2.0), Gaussian(1.0), Gaussian(3.0)))
+    assert epsilon_of(one_pass, 1e-5) == epsilon_of(Gaussian(1.0), 1e-5)
+    assert epsilon_of(Repeated(Parallel((Gaussian(2.0),) * 7), 3), 1e-5) == epsilon_of(Repeated(Gaussian(2.0), 3), 1e-5)
+
+
+def test_equal_events_however_nested_cost_the_same():
+    release = Sampled(Gaussian(2.0), Poisson(0.1))
+    nested = [
+        Repeated(release, 12),
+        Repeated(Repeated(release, 3), 4),
+        Composed((Repeated(release, 5), Repeated(release, 7))),
+        Composed(tuple([release] * 12)),
+    ]
+    assert len({epsilon_of(event, 1e-5) for event in nested}) == 1
+
+
+def test_budget_refuses_the_round_that_would_exceed_it():
+    release = Sampled(Gaussian(1.0), Poisson(0.1))
+    budget = Budget(2.0, 1e-5, Relation.ADD_REMOVE)
+    spent, rounds = Composed(()), 0
+    while True:
+        try:
+            projected = budget.require(spent, release)
+        except BudgetExceeded as error:
+            assert "above the budget" in str(error)
+            break
+        rounds += 1
+        spent = Repeated(release, rounds)
+        assert budget.spent(spent) == projected <= budget.epsilon
+    assert rounds > 1
+    assert budget.project(spent, release) > budget.epsilon

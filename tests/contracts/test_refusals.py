@@ -1,0 +1,170 @@
+"""What is known to be false is refused, with the remedy in the message."""
+
+from __future__ import annotations
+
+import pytest
+
+from sordino.errors import InvalidInput, Refused, SordinoError
+from sordino.privacy import certify, published
+from sordino.privacy.accountants import epsilon_of
+from sordino.privacy.events import (
+    Approximate,
+    FiniteLoss,
+    Gaussian,
+    NonPrivate,
+    Parallel,
+    Pure,
+    Repeated,
+    Sampled,
+    ZeroConcentrated,
+)
+from sordino.privacy.privunit import privunit_constants
+from sordino.privacy.quantized import assumed_sensitivities, client_sensitivities, sound_tdl_calibration
+from sordino.privacy.quantized import theorem_1_calibration as theorem_1
+from sordino.privacy.sampling import Full, Poisson, WithoutReplacement, WithReplacement, parse_sampling
+from sordino.privacy.shuffle import shuffle_epsilon
+from sordino.types import Observer, Relation, Unit
+
+ADD, REPLACE = Relation.ADD_REMOVE, Relation.REPLACE_ONE
+
+
+def certificate(event=None, **changes):
+    settings = {"relation": REPLACE, "observer": Observer.MODEL_USER, "rounds": 10, "delta": 1e-5} | changes
+    return certify(event or Gaussian(2.0), **settings)
+
+
+@pytest.mark.parametrize(
+    ("ask", "remedy"),
+    [
+        pytest.param(
+            lambda: certificate(
+                sound_tdl_calibration(client_sensitivities(100, 16, REPLACE), 5, 1e-6).event, rounds=1, delta=1e-9
+            ),
+            "larger delta",
+            id="TDL below its delta*",
+        ),
+        pytest.param(lambda: published.classical_gaussian_noise(1.01, 1e-5), "exact", id="classical Gaussian"),
+        pytest.param(lambda: published.one_pass_classical_noise(10, 1e-5), "exact", id="classical one-pass"),
+        pytest.param(lambda: published.minibatch_theorem_2_1(1000, 100, 5, 1, 1e-5), "K = 6", id="K below K_min"),
+        pytest.param(lambda: published.minibatch_theorem_2_1(1000, 100, 99, 13, 1e-5), "numeric", id="Thm 2.1 range"),
+        pytest.param(published.minibatch_acg16, "numerically", id="ACG form"),
+        pytest.param(lambda: shuffle_epsilon(4, 10**4, 1e-6, method="closed"), "numeric", id="FMT21 out of range"),
+        pytest.param(lambda: shuffle_epsilon(1, 1000, 1e-6, method="fmt23"), "2021", id="FMT23"),
+        pytest.param(lambda: shuffle_epsilon(1, 1000, 1e-6, delta0=1e-6), "delta0", id="shuffle drowned by delta0"),
+        pytest.param(
+            lambda: certificate(relation=ADD, sampling=WithoutReplacement(5, 100)), "replace-one", id="WOR as Poisson"
+        ),
+        pytest.param(
+            lambda: certificate(relation=ADD, sampling=WithReplacement(5, 100)), "replace-one", id="WR as Poisson"
+        ),
+        pytest.param(
+            lambda: certificate(relation=Relation.ZERO_OUT, sampling=WithoutReplacement(5, 100)),
+            "replace-one",
+            id="WOR under zero-out",
+        ),
+        pytest.param(lambda: published.fedavg_eq_5(1.0), "noise_multiplier", id="paper 3 with q"),
+        pytest.param(lambda: certificate(memory="exact"), "zero", id="exact memory"),
+        pytest.param(
+            lambda: certificate(memory="zero", unit=Unit.RECORD, sampling=WithoutReplacement(5, 100)),
+            "client level",
+            id="mini-batch amplification with memory",
+        ),
+        pytest.param(
+            lambda: certificate(observer=Observer.SERVER, relation=ADD, sampling=Poisson(0.1)),
+            "sampling full",
+            id="amplification against the server",
+        ),
+        pytest.param(
+            lambda: certificate(observer=Observer.PEER, relation=ADD, sampling=Poisson(0.1)),
+            "sampling full",
+            id="amplification against a peer",
+        ),
+        pytest.param(lambda: certificate(observer=Observer.SERVER, rounds=None), "rounds", id="no rounds"),
+        pytest.param(lambda: privunit_constants(2, 2, 2, "condition-1"), "exact", id="condition 1 at d = 2"),
+        pytest.param(lambda: privunit_constants(237, 2, 2, "condition-2"), "exact", id="condition 2 without solution"),
+        pytest.param(lambda: epsilon_of(Sampled(ZeroConcentrated(0.1), Poisson(0.1)), 1e-5), "full", id="sampled zCDP"),
+        pytest.param(
+            lambda: epsilon_of(Sampled(FiniteLoss((1.0, -1.0), (0.731058578630, 0.26894142137)), Poisson(0.1)), 1e-5),
+            "full",
+            id="sampled finite loss",
+        ),
+        pytest.param(
+            lambda: epsilon_of(Repeated(Parallel((Gaussian(1.0), Pure(1.0))), 2), 1e-5),
+            "outermost",
+            id="mixed parallel inside a composition",
+        ),
+    ],
+)
+def test_refused_with_a_remedy(ask, remedy):
+    with pytest.raises(Refused) as caught:
+        ask()
+    assert remedy in caught.value.remedy
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("ask", "field"),
+    [
+        (lambda: Gaussian(-1.0), "noise_multiplier"),
+        (lambda: Gaussian(0.0), "noise_multiplier"),
+        (lambda: Gaussian(float("nan")), "noise_multiplier"),
+        (lambda: certificate(delta=1.0), "delta"),
+        (lambda: certificate(delta=-1e-9), "delta"),
+        (lambda: certificate(rounds=0), "rounds"),
+        (lambda: certificate(units=10**6), "delta"),
+        (lambda: parse_sampling("without-replacement:50/10"), "sampling"),
+        (lambda: parse_sampling("poisson:1.5"), "sampling"),
+        (lambda: parse_sampling("poisson"), "sampling"),
+        (lambda: parse_sampling("bernoulli:0.1"), "sampling"),
+        (lambda: Relation.parse("swap"), "relation"),
+        (lambda: theorem_1(client_sensitivities(3, 2, REPLACE), 10), "epsilon"),
+        (lambda: assumed_sensitivities(10, 4, -0.1), "mu"),
+        (lambda: epsilon_of(Sampled(Gaussian(1.0), Poisson(0.5)), 1e-14), "delta"),
+    ],
+)
+def test_bad_input_names_the_field_and_the_value(ask, field):
+    with pytest.raises(InvalidInput) as caught:
+        ask()
+    assert str(caught.value).startswith(f"{field} = ")
+    assert caught.value.remedy
+
+
+def test_every_error_is_one_that_the_command_line_understands():
+    assert issubclass(Refused, SordinoError)
+    assert issubclass(InvalidInput, SordinoError)
+    assert issubclass(SordinoError, ValueError)
+
+
+def test_amplification_by_the_clients_own_sample_is_granted():
+    """Records inside a client are sampled by the client, in secret from the server (paper 2)."""
+    amplified = certificate(
+        observer=Observer.SERVER, unit=Unit.RECORD, sampling=WithoutReplacement(5, 100), sampled_by="client"
+    )
+    assert amplified.total(Observer.SERVER).epsilon < certificate().total(Observer.MODEL_USER).epsilon
+
+
+def test_full_sampling_claims_nothing():
+    assert certificate(sampling=Full()) == certificate()
+
+
+def test_no_noise_is_printed_as_infinite():
+    cert = certificate(NonPrivate())
+    assert "no guarantee (epsilon = infinite" in str(cert)
+    assert [warning.code for warning in cert.warnings] == ["not-private"]
+
+
+def test_theorem_1_is_labelled_wherever_it_appears():
+    paper = theorem_1(assumed_sensitivities(328810, 64, 0.1), 10)
+    assert "no valid guarantee" in paper.label
+    cert = certificate(paper.event, rounds=1)
+    assert "no guarantee" in str(cert.guarantees[0])
+    (warning,) = cert.warnings
+    assert warning.code == "no-valid-guarantee"
+    assert "1 - 10^-19620" in warning.message
+
+
+def test_failure_probability_leaves_delta_before_epsilon_is_computed():
+    event = Repeated(Approximate(Pure(0.1), 1e-8), 10)
+    plain = Repeated(Pure(0.1), 10)
+    assert epsilon_of(event, 1e-6) == pytest.approx(epsilon_of(plain, 1e-6 - 1e-7), rel=1e-6)
+    assert epsilon_of(event, 1e-8) == float("inf")
