@@ -114,14 +114,11 @@ def test_budget_refuses_the_round_that_would_exceed_it():
     release = Sampled(Gaussian(1.0), Poisson(0.1))
     budget = Budget(2.0, 1e-5, Relation.ADD_REMOVE)
     spent, rounds = Composed(()), 0
-    while True:
-        try:
-            projected = budget.require(spent, release)
-        except BudgetExceeded as error:
-            assert "above the budget" in str(error)
-            break
+    while (projected := budget.project(spent, release)) <= budget.epsilon:
+        assert budget.require(spent, release) == projected
         rounds += 1
         spent = Repeated(release, rounds)
-        assert budget.spent(spent) == projected <= budget.epsilon
+        assert budget.spent(spent) == projected
+    with pytest.raises(BudgetExceeded, match="above the budget"):
+        budget.require(spent, release)
     assert rounds > 1
-    assert budget.project(spent, release) > budget.epsilon

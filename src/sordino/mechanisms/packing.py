@@ -32,13 +32,12 @@ def pack(values: jax.Array, t: int) -> bytes:
     if t > 32:
         high = jnp.asarray(values) >> 31  # the sign, repeated: two's complement of a wider word
         return pack(values, 32) + pack(high, t - 32)
-    symbols = jax.lax.bitcast_convert_type(jnp.asarray(values, jnp.int32), jnp.uint32)
-    whole = symbols.shape[0] // _BLOCK * _BLOCK
-    packed = _bytes(_pack_blocks(symbols[:whole].reshape(_BLOCK, -1), t))
-    rest = symbols[whole:]
-    if rest.shape[0]:
-        last = _pack_blocks(jnp.zeros((_BLOCK, 1), jnp.uint32).at[: rest.shape[0], 0].set(rest), t)
-        packed += _bytes(last)[: packed_bytes(rest.shape[0], t)]
+    symbols = jnp.asarray(values, jnp.int32)
+    packed = _bytes(_pack_whole(symbols, t))
+    rest = symbols.shape[0] % _BLOCK
+    if rest:
+        last = _pack_whole(jnp.zeros(_BLOCK, jnp.int32).at[:rest].set(symbols[-rest:]), t)
+        packed += _bytes(last)[: packed_bytes(rest, t)]
     return packed
 
 
@@ -61,6 +60,12 @@ def unpack(data: bytes, t: int, d: int) -> NDArray[np.int64]:
 
 
 @functools.partial(jax.jit, static_argnames="t")
+def _pack_whole(symbols: jax.Array, t: int) -> jax.Array:
+    """int32[d] -> uint32[t, n], all that fill n = floor(d / 32) blocks."""
+    whole = symbols[: symbols.shape[0] // _BLOCK * _BLOCK].reshape(_BLOCK, -1)
+    return _pack_blocks(jax.lax.bitcast_convert_type(whole, jnp.uint32), t)
+
+
 def _pack_blocks(symbols: jax.Array, t: int) -> jax.Array:
     """uint32[32, n] -> uint32[t, n]."""
     mask = jnp.uint32(2**t - 1)

@@ -38,6 +38,7 @@ from sordino.types import Aggregate, Bounder, Key, Relation, Scalar, Vector
 __all__ = ["Qtdl", "qtdl"]
 
 _DIGIT = 2**16
+_WIDEST_TABLE = 2.0**12  # stds whose table stays in the cache
 
 
 @jax.tree_util.register_dataclass
@@ -143,11 +144,25 @@ def _symbols(mechanism: Qtdl, key_quantize: Key, key_noise: Key, vector: Vector)
 def _noise(key: Key, calibration: Calibration, shape: tuple[int, ...]) -> jax.Array:
     """int32 noise of the calibrated law."""
     if calibration.law == "gaussian":
-        return jnp.round(calibration.noise_std * jax.random.normal(key, shape)).astype(jnp.int32)
+        return _rounded_gaussian(key, calibration.noise_std, shape)
     assert calibration.alpha is not None
     if calibration.law == "laplace":
         return _discrete_laplace(key, calibration.alpha, shape)
     return _tdl_table(calibration.support, calibration.alpha).draw(key, shape)
+
+
+def _rounded_gaussian(key: Key, std: float, shape: tuple[int, ...]) -> jax.Array:
+    """round(N(0, std^2)). A float32 normal has 2^23 values: times a large std it would leave most integers out.
+
+    Noise too wide for a small table is a multiple of some 2^k plus noise of std 16 * 2^k, which fills the gaps: their sum
+    is rounded Gaussian up to e^(-2 pi^2 16^2).
+    """
+    if std <= _WIDEST_TABLE:
+        return _rounded_gaussian_table(std).draw(key, shape)
+    coarse = 2 ** math.ceil(math.log2(std / _WIDEST_TABLE))
+    key_coarse, key_fine = jax.random.split(key)
+    multiples = _rounded_gaussian_table(math.sqrt(std**2 - (16 * coarse) ** 2) / coarse).draw(key_coarse, shape)
+    return coarse * multiples + _rounded_gaussian(key_fine, 16.0 * coarse, shape)
 
 
 def _discrete_laplace(key: Key, alpha: float, shape: tuple[int, ...]) -> jax.Array:
@@ -158,6 +173,13 @@ def _discrete_laplace(key: Key, alpha: float, shape: tuple[int, ...]) -> jax.Arr
     digit = digit_table.split(key_digit, columns % _DIGIT)
     carry = carry_table.split(key_carry, columns // _DIGIT)
     return _DIGIT * carry + jnp.where(carry < 0, _DIGIT - 1 - digit, digit)
+
+
+@lru_cache(maxsize=8)
+def _rounded_gaussian_table(std: float) -> Table:
+    pmf = _rounded_gaussian_pmf(std)
+    with jax.ensure_compile_time_eval():
+        return table(-(len(pmf) // 2), pmf)
 
 
 @lru_cache(maxsize=8)
@@ -186,11 +208,17 @@ def _folded(calibration: Calibration, count: int) -> Table:
 def _noise_pmf(calibration: Calibration) -> NDArray[np.float64]:
     """The law of one noise, centred, on an odd number of integers."""
     if calibration.law == "gaussian":
-        std = calibration.noise_std
-        edge = np.arange(-math.ceil(9 * std) - 1, math.ceil(9 * std) + 1) + 0.5
-        return np.diff(ndtr(edge / std))
+        return _rounded_gaussian_pmf(calibration.noise_std)
     assert calibration.alpha is not None
     m = calibration.support if calibration.law != "laplace" else math.ceil(45 / calibration.alpha)
     if m > LARGEST_TABLE:
         raise InvalidInput("noise", calibration.law, "its sum is too wide for a table: set transcript = true")
     return tdl_pmf(m, calibration.alpha)
+
+
+def _rounded_gaussian_pmf(std: float) -> NDArray[np.float64]:
+    """P(round(N(0, std^2)) = y), out to 9 stds."""
+    reach = math.ceil(9 * std)
+    upper = ndtr((np.arange(-reach, 0) + 0.5) / std)  # from the left tail, where differences do not cancel
+    half = np.diff(upper, prepend=0.0)
+    return np.concatenate([half, [1 - 2 * half.sum()], half[::-1]])

@@ -78,7 +78,7 @@ def audit(p_scores: ArrayLike, q_scores: ArrayLike, delta: float, confidence: fl
     def gain(low: _Array, up: _Array) -> _Array:
         return np.log(np.maximum(low - delta, 0.0)) - np.log(up)
 
-    with np.errstate(divide="ignore"):  # log 0: an event that is no rarer than delta shows nothing
+    with np.errstate(divide="ignore"):  # log 0: an event no likelier than delta shows nothing
         epsilon, samples = _on_fresh_draws(p_scores, q_scores, confidence, gain)
     return Audit(max(0.0, epsilon), delta, confidence, samples, "threshold on held-out draws, Clopper-Pearson")
 

@@ -1,0 +1,45 @@
+"""What the documents show is what the code does."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from sordino.cli.account import app
+
+ROOT = Path(__file__).parents[2]
+DOCS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+
+
+def test_the_readme_example_prints_what_it_says():
+    text = (ROOT / "README.md").read_text()
+    code, printed = re.search(r"```python\n(.*?)```\s+prints\s+```\n(.*?)```", text, re.S).groups()
+    out = StringIO()
+    with redirect_stdout(out):
+        exec(compile(code, "README.md", "exec"), {})
+    assert out.getvalue() == printed
+    assert len(code.strip().splitlines()) <= 15
+
+
+@pytest.mark.parametrize("document", DOCS, ids=lambda path: path.name)
+def test_links_lead_somewhere(document):
+    for target in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
+        if not target.startswith("http"):
+            assert (document.parent / target).exists(), target
+
+
+def test_every_calculator_command_is_documented():
+    text = (ROOT / "docs" / "calculator.md").read_text()
+    for command in app.registered_commands:
+        assert f"account {command.name}" in text, command.name
+
+
+def test_the_compose_example_is_valid():
+    text = (ROOT / "docs" / "calculator.md").read_text()
+    spec = tomllib.loads(re.search(r"```toml\n(.*?)```", text, re.S)[1])
+    assert [release["name"] for release in spec["release"]] == ["mean update", "step size"]
