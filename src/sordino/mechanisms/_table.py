@@ -6,13 +6,14 @@ length is a power of two, so that a column is some bits of a random word, withou
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import logsumexp
 
 from sordino.errors import InvalidInput
 from sordino.types import Key
@@ -75,13 +76,23 @@ def table(first: int, pmf: NDArray[np.float64]) -> Table:
 
 def fold(pmf: NDArray[np.float64], count: int) -> NDArray[np.float64]:
     """The law of the sum of `count` independent draws from a centred table of odd length, tails below 1e-18 cut off."""
-    length = (len(pmf) - 1) * count + 1
-    if length > 64 * LARGEST_TABLE:
+    half = len(pmf) // 2
+    if count == 1 or half == 0:
+        return pmf
+    reach = min(half * count, max(half, _reach(pmf, count)))
+    if reach > LARGEST_TABLE:
         raise InvalidInput("count", count, "the law of the sum is too wide for a table: set transcript = true")
-    spectrum = np.fft.rfft(pmf, n=length)
-    whole: NDArray[Any] = np.maximum(np.fft.irfft(spectrum**count, n=length), 0.0)
-    centre = length // 2
-    tail = np.cumsum(whole)
-    cut = min(int(np.searchsorted(tail, 1e-18)), centre - 1) if centre else 0
-    kept: NDArray[np.float64] = whole[cut : length - cut]
-    return kept
+    # Zero comes first, so that phases stay small; what wraps around lies beyond the reach.
+    wrapped = np.fft.ifftshift(np.pad(pmf, reach - half))
+    whole: NDArray[np.float64] = np.fft.irfft(np.fft.rfft(wrapped) ** count, n=2 * reach + 1)
+    return np.maximum(np.fft.fftshift(whole), 0.0)
+
+
+def _reach(pmf: NDArray[np.float64], count: int) -> int:
+    """Chernoff for a symmetric law: from here on P(S > y) <= e^(count K(t) - t y) <= 1e-18, K the cumulant function."""
+    y, log_tail = np.arange(len(pmf)) - len(pmf) // 2, 18 * math.log(10)
+    gaussian_t = math.sqrt(2 * log_tail / (count * float(y**2 @ pmf)))
+    with np.errstate(divide="ignore"):
+        log_pmf = np.log(pmf)
+    tilts = [gaussian_t / 2**i for i in range(6)]
+    return math.ceil(min((count * float(logsumexp(log_pmf + t * y)) + log_tail) / t for t in tilts))

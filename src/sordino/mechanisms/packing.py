@@ -33,10 +33,10 @@ def pack(values: jax.Array, t: int) -> bytes:
         high = jnp.asarray(values) >> 31  # the sign, repeated: two's complement of a wider word
         return pack(values, 32) + pack(high, t - 32)
     symbols = jnp.asarray(values, jnp.int32)
-    packed = _bytes(_pack_whole(symbols, t))
+    packed = _bytes(_pack_blocks(symbols, t))
     rest = symbols.shape[0] % _BLOCK
     if rest:
-        last = _pack_whole(jnp.zeros(_BLOCK, jnp.int32).at[:rest].set(symbols[-rest:]), t)
+        last = _pack_blocks(jnp.zeros(_BLOCK, jnp.int32).at[:rest].set(symbols[-rest:]), t)
         packed += _bytes(last)[: packed_bytes(rest, t)]
     return packed
 
@@ -60,19 +60,14 @@ def unpack(data: bytes, t: int, d: int) -> NDArray[np.int64]:
 
 
 @functools.partial(jax.jit, static_argnames="t")
-def _pack_whole(symbols: jax.Array, t: int) -> jax.Array:
-    """int32[d] -> uint32[t, n], all that fill n = floor(d / 32) blocks."""
-    whole = symbols[: symbols.shape[0] // _BLOCK * _BLOCK].reshape(_BLOCK, -1)
-    return _pack_blocks(jax.lax.bitcast_convert_type(whole, jnp.uint32), t)
-
-
 def _pack_blocks(symbols: jax.Array, t: int) -> jax.Array:
-    """uint32[32, n] -> uint32[t, n]."""
+    """int32[d] -> uint32[t, n], the symbols that fill n = floor(d / 32) blocks."""
     mask = jnp.uint32(2**t - 1)
-    words = [jnp.zeros(symbols.shape[1], jnp.uint32)] * t
+    rows = symbols[: symbols.shape[0] // _BLOCK * _BLOCK].reshape(_BLOCK, -1).astype(jnp.uint32)
+    words = [jnp.zeros(rows.shape[1], jnp.uint32)] * t
     for i in range(_BLOCK):
         word, offset = divmod(i * t, 32)
-        symbol = symbols[i] & mask
+        symbol = rows[i] & mask
         words[word] = words[word] | (symbol << offset)
         if offset + t > 32:
             words[word + 1] = words[word + 1] | (symbol >> (32 - offset))
