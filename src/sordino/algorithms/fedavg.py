@@ -108,6 +108,10 @@ class FedAvg:
         bound = state.bound.update(key_bound, extra, r) if state.bound is not None else None
         return ServerState(w, step, bound, output, state.k + 1), None
 
+    def noise_scale(self, state: ServerState) -> Scalar:
+        """By how much an adaptive bound has moved: central noise moves with it."""
+        return 1.0 if state.bound is None else state.bound.bound / self.bound.bound  # type: ignore[union-attr]
+
     def params(self, state: ServerState) -> Vector:
         """The iterate that is given out."""
         return state.output.iterate

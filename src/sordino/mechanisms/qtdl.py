@@ -154,8 +154,8 @@ def _noise(key: Key, calibration: Calibration, shape: tuple[int, ...]) -> jax.Ar
 def _rounded_gaussian(key: Key, std: float, shape: tuple[int, ...]) -> jax.Array:
     """round(N(0, std^2)). A float32 normal has 2^23 values: times a large std it would leave most integers out.
 
-    Noise too wide for a small table is a multiple of some 2^k plus noise of std 16 * 2^k, which fills the gaps: their
-    sum is rounded Gaussian up to e^(-2 pi^2 16^2).
+    Noise too wide for a small table is a multiple of some 2^k plus noise of std 16 * 2^k, which fills the gaps: up to
+    e^(-2 pi^2 16^2) the sum is N(0, std^2) plus a uniform number within 2^(k-1), rounded, and so a little noisier.
     """
     if std <= _WIDEST_TABLE:
         return _rounded_gaussian_table(std).draw(key, shape)

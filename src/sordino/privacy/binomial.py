@@ -49,7 +49,7 @@ def cpsgd_epsilon(coins: int, bounds: Sensitivities, delta: float, p: float = 0.
 
 def cpsgd_coins(epsilon: float, bounds: Sensitivities, delta: float, p: float = 0.5) -> int:
     """The least N for which cpSGD's Theorem 1 claims (epsilon, delta)."""
-    require(epsilon > 0, "epsilon", epsilon, "must be positive")
+    require(0 < epsilon < math.inf, "epsilon", epsilon, "must be positive and finite")
     low = math.ceil(max(23 * math.log(10 * bounds.d / delta), 2 * bounds.linf) / (p * (1 - p)))
     if cpsgd_epsilon(low, bounds, delta, p) <= epsilon:
         return low

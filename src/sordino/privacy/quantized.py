@@ -39,6 +39,7 @@ __all__ = [
     "wrapped_gaussian_calibration",
 ]
 
+_ROUNDING = 2.0**-20
 MESSAGE_FAILURE = 1e-6  # how often one whole message may meet the end of its range: costs accuracy, never privacy
 
 
@@ -86,8 +87,10 @@ class Calibration:
 def client_sensitivities(d: int, levels: int, relation: Relation) -> Sensitivities:
     """Worst case over all vectors of norm at most 1: holds without any assumption on the data."""
     _require_shape(d, levels)
-    apart = relation.units_moved  # ||u - u'||_2 <= 2 for replace-one, 1 when u' = 0
-    return Sensitivities(d, levels, d + apart * levels * math.sqrt(d), math.sqrt(d) + apart * levels, apart * levels)
+    # ||u - u'||_2 <= 2 for replace-one, 1 when u' = 0; the float32 division by the bound may add a few ulps.
+    apart = relation.units_moved * (1 + _ROUNDING)
+    l1, l2 = d + apart * levels * math.sqrt(d), math.sqrt(d) + apart * levels
+    return Sensitivities(d, levels, l1, l2, relation.units_moved * levels)
 
 
 def assumed_sensitivities(d: int, levels: int, mu: float) -> Sensitivities:

@@ -1,0 +1,114 @@
+"""`sordino data ...`: which data sets there are, getting them, and how a partition would deal them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from sordino.cli.output import show, working
+from sordino.data import CATALOGUE, Dataset, FederatedData, fetch, label_histogram, load, partition, where
+from sordino.data.partition import plot_label_histogram
+from sordino.errors import InvalidInput, require
+
+app = typer.Typer(help="Data sets: what there is, getting it, and how it is dealt to clients.", no_args_is_help=True)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Name = Annotated[str, typer.Argument(help="A data set's name, or npz:FOLDER, csv:FILE or hf:NAME for your own.")]
+
+
+@app.command("list")
+def list_command(json: Json = False) -> None:
+    """List the data sets, and whether they are here."""
+    rows = [
+        {
+            "name": name,
+            "records": entry.records,
+            "test records": entry.test_records,
+            "features": _shape(entry.shape),
+            "classes": entry.classes,
+            "natural clients": entry.clients,
+            "found": where(name),
+        }
+        for name, entry in CATALOGUE.items()
+    ]
+    get = "sordino data fetch NAME, or put the files into $SORDINO_DATA/NAME"
+    show("Data", {"to get one": get, "your own": "npz:FOLDER, csv:FILE, hf:NAME", "data sets": rows}, as_json=json)
+
+
+@app.command("fetch")
+def fetch_command(
+    name: Annotated[str, typer.Argument(help="A data set's name, as `sordino data list` shows.")],
+) -> None:
+    """Download a data set into the cache, unless it is here, and check its files."""
+    folder = fetch(name)
+    print(f"{name}: embedded, nothing to fetch" if folder is None else f"{name}: complete in {folder}")
+
+
+@app.command("info")
+def info_command(
+    name: Name,
+    clients: Annotated[int | None, typer.Option(help="Deal the records to this many clients.")] = None,
+    scheme: Annotated[
+        str | None,
+        typer.Option("--partition", help="iid, shards:K, dirichlet:A, quantity:A or natural (iid if left out)."),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the partition.")] = 0,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the clients' labels into this file (.png, .svg, .pdf).")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Say what a data set holds and, with --clients or --partition, what each client would get."""
+    dealt = clients is not None or scheme is not None
+    require(dealt or plot is None, "plot", str(plot), "draws what clients hold: add --partition, and --clients")
+    with working(f"loading {name}"):
+        dataset = load(name)
+        data = partition(dataset, scheme or "iid", clients, seed) if dealt else None
+    result = _facts(dataset)
+    if data is not None:
+        result |= {"partition": scheme or "iid", "seed": seed} | _dealt_facts(data)
+    if data is not None and plot is not None:
+        _plot(data, plot)
+        result["plot"] = str(plot)
+    show(f"Data set {name}", result, as_json=json)
+
+
+def _facts(dataset: Dataset) -> dict[str, Any]:
+    return {
+        "records": len(dataset.y),
+        "test records": len(dataset.y_test),
+        "features": _shape(dataset.x.shape[1:]),
+        "type": str(dataset.x.dtype),
+        "classes": dataset.classes,
+        "records a class": np.bincount(dataset.y, minlength=dataset.classes).tolist(),
+        "natural clients": len(dataset.client_names) or None,
+    }
+
+
+def _dealt_facts(data: FederatedData) -> dict[str, Any]:
+    classes_held = (label_histogram(data) > 0).sum(axis=1)
+    return {
+        "clients": len(data.size),
+        "records a client": _spread(data.size),
+        "classes a client": _spread(classes_held),
+        "records dealt": int(data.size.sum()),
+    }
+
+
+def _spread(values: Any) -> dict[str, float]:
+    return {"least": int(values.min()), "median": float(np.median(values)), "most": int(values.max())}
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return "x".join(str(length) for length in shape)
+
+
+def _plot(data: FederatedData, path: Path) -> None:
+    try:
+        plot_label_histogram(data, path)
+    except (OSError, ValueError) as error:  # no such folder; no such format
+        remedy = f"could not be written ({error}): use FILE.png in a folder that exists"
+        raise InvalidInput("plot", str(path), remedy) from error

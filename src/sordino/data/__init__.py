@@ -1,0 +1,37 @@
+"""Data: public data sets, the user's own, problems with known minimisers, and how records are dealt to clients."""
+
+from __future__ import annotations
+
+from sordino.data._records import Dataset, FederatedData
+from sordino.data.datasets import CATALOGUE, fetch, load, where
+from sordino.data.partition import label_histogram, partition, plot_label_histogram
+from sordino.data.synthetic import (
+    LinearRegression,
+    Quadratics,
+    linear_regression,
+    opposed_parabolas,
+    quadratic_loss,
+    quadratics,
+    squared_residual,
+    start_near_minimiser,
+)
+
+__all__ = [
+    "CATALOGUE",
+    "Dataset",
+    "FederatedData",
+    "LinearRegression",
+    "Quadratics",
+    "fetch",
+    "label_histogram",
+    "linear_regression",
+    "load",
+    "opposed_parabolas",
+    "partition",
+    "plot_label_histogram",
+    "quadratic_loss",
+    "quadratics",
+    "squared_residual",
+    "start_near_minimiser",
+    "where",
+]

@@ -1,0 +1,38 @@
+"""What the rest of the library trains on: records, before and after they are dealt to clients."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Dataset", "Features", "FederatedData", "Labels"]
+
+Features: TypeAlias = NDArray[Any]  # float32 [N, ...], or int32 [N, length] for text
+Labels: TypeAlias = NDArray[np.int32]
+
+
+class Dataset(NamedTuple):
+    """The records of one data set, before they are dealt to clients."""
+
+    name: str
+    x: Features
+    y: Labels
+    x_test: Features
+    y_test: Labels
+    classes: int
+    client: NDArray[np.int32] | None = None  # the natural client of each training record, where there is one
+    client_names: tuple[str, ...] = ()
+
+
+class FederatedData(NamedTuple):
+    """Records sorted by client, so that client i is the slice start[i] : start[i] + size[i]."""
+
+    x: Features
+    y: Labels
+    start: NDArray[np.int32]
+    size: NDArray[np.int32]
+    x_test: Features
+    y_test: Labels
+    classes: int

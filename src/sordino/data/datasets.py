@@ -1,0 +1,101 @@
+"""Data sets by name.
+
+    dataset = load("mnist")
+    dataset = load("mnist", standardize=False)
+    dataset = load("csv:visits.csv")          # your own: see own.py
+
+Public data sets are found, or downloaded, as `_files.py` says. `CATALOGUE` states what each holds, so that it can be
+listed without being loaded.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sordino.data import _files
+from sordino.data._images import (
+    CIFAR10,
+    CIFAR100,
+    FASHION_MNIST,
+    MNIST,
+    load_cifar10,
+    load_cifar100,
+    load_digits,
+    load_fashion_mnist,
+    load_mnist,
+)
+from sordino.data._records import Dataset
+from sordino.data._tabular import ADULT, HEART_DISEASE, load_adult, load_heart_disease
+from sordino.data._text import TINY_SHAKESPEARE, load_tiny_shakespeare
+from sordino.data.own import load_csv, load_hugging_face, load_npz
+from sordino.errors import InvalidInput, require
+
+__all__ = ["CATALOGUE", "Entry", "fetch", "load", "where"]
+
+
+class Entry(NamedTuple):
+    """What is known of a data set before it is loaded; `clients` counts its natural ones."""
+
+    load: Callable[..., Dataset]
+    source: _files.Source | None  # None: embedded
+    records: int
+    test_records: int
+    shape: tuple[int, ...]
+    classes: int
+    clients: int | None
+
+
+CATALOGUE = {
+    "mnist": Entry(load_mnist, MNIST, 60000, 10000, (28, 28, 1), 10, None),
+    "fashion-mnist": Entry(load_fashion_mnist, FASHION_MNIST, 60000, 10000, (28, 28, 1), 10, None),
+    "cifar10": Entry(load_cifar10, CIFAR10, 50000, 10000, (32, 32, 3), 10, None),
+    "cifar100": Entry(load_cifar100, CIFAR100, 50000, 10000, (32, 32, 3), 100, None),
+    "heart-disease": Entry(load_heart_disease, HEART_DISEASE, 497, 243, (13,), 2, 4),
+    "adult": Entry(load_adult, ADULT, 32561, 16281, (108,), 2, 15),
+    "tiny-shakespeare": Entry(load_tiny_shakespeare, TINY_SHAKESPEARE, 86774, 8693, (80,), 65, 141),
+    "digits": Entry(load_digits, None, 1438, 359, (8, 8, 1), 10, 1438),
+}
+_OWN: dict[str, Callable[..., Dataset]] = {"npz": load_npz, "csv": load_csv, "hf": load_hugging_face}
+
+
+def load(name: str, **options: Any) -> Dataset:
+    """The data set called `name`, or a user's own: npz:FOLDER, csv:FILE, hf:NAME."""
+    kind, colon, place = name.partition(":")
+    if colon and kind in _OWN:
+        _check_options(kind, _OWN[kind], options)
+        return _OWN[kind](place, **options)
+    loader = _entry(name).load
+    _check_options(name, loader, options)
+    return loader(**options)
+
+
+def fetch(name: str) -> Path | None:
+    """Make sure that the files of a data set are here and whole; returns their folder, None if it is embedded."""
+    source = _entry(name).source
+    return None if source is None else _files.obtain(source)[0].parent
+
+
+def where(name: str) -> str | None:
+    """The folder that holds a data set's files, "embedded", or None where it would have to be downloaded."""
+    source = _entry(name).source
+    if source is None:
+        return "embedded"
+    found = _files.find(source)
+    return str(found[0]) if found else None
+
+
+def _entry(name: str) -> Entry:
+    if name not in CATALOGUE:
+        known = ", ".join([*CATALOGUE, "npz:FOLDER", "csv:FILE", "hf:NAME"])
+        raise InvalidInput("data set", name, f"unknown: use one of {known}")
+    return CATALOGUE[name]
+
+
+def _check_options(name: str, loader: Callable[..., Dataset], options: dict[str, Any]) -> None:
+    parameters = inspect.signature(loader).parameters.values()
+    known = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+    for option, value in options.items():
+        require(option in known, option, value, f"{name} takes {', '.join(known) or 'no options'}")

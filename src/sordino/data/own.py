@@ -1,0 +1,180 @@
+"""The user's own data.
+
+npz:FOLDER  one .npz file a client, named after it, with arrays x [records, ...] and y [records]; test.npz, with the
+            same arrays, is the test set. x of type int32 is text (token numbers); other numbers become float32.
+csv:FILE    one row a record: columns `client` and `label`, optionally `split` (train or test); every other column is a
+            feature and holds numbers.
+hf:NAME     a data set of the Hugging Face hub with splits train and, optionally, test, where `datasets` is installed.
+
+Labels are 0, 1, ... up to the number of classes less one. Nothing is scaled by the data: that would be a release.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sordino.data._records import Dataset, Features, Labels
+from sordino.errors import InvalidInput, require
+
+__all__ = ["load_csv", "load_hugging_face", "load_npz"]
+
+
+def load_npz(folder: str) -> Dataset:
+    """A folder of .npz files, one a client."""
+    path = Path(folder).expanduser()
+    require(path.is_dir(), "npz", folder, "no such folder: give the folder that holds one .npz file a client")
+    clients = sorted(file for file in path.glob("*.npz") if file.name != "test.npz")
+    require(bool(clients), "npz", folder, "holds no client: add one .npz file a client, with arrays x and y")
+    parts = [_read_npz(file) for file in clients]
+    for file, (x, _) in zip(clients, parts, strict=True):
+        _require_same_shape(file, x, clients[0], parts[0][0])
+    x, y = np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts])
+    test_file = path / "test.npz"
+    x_test, y_test = _read_npz(test_file) if test_file.exists() else (x[:0], y[:0])
+    _require_same_shape(test_file, x_test, clients[0], x)
+    owner = np.repeat(np.arange(len(parts), dtype=np.int32), [len(labels) for _, labels in parts])
+    return _dataset(f"npz:{folder}", x, y, x_test, y_test, owner, tuple(file.stem for file in clients))
+
+
+def load_csv(file: str) -> Dataset:
+    """A table with a column `client`, a column `label` and columns of numbers."""
+    path = Path(file).expanduser()
+    require(path.is_file(), "csv", file, "no such file: give a CSV file with columns client, label and features")
+    with open(path, newline="", encoding="utf-8") as stream:
+        header, *rows = list(csv.reader(stream)) or [[]]
+    rows = [row for row in rows if row]
+    for column in ("client", "label"):
+        require(column in header, f"{file}: columns", header, f"`{column}` is missing: add it to the first line")
+    require(bool(rows), "csv", file, "holds no records: add one row a record below the first line")
+    for number, row in enumerate(rows, start=2):
+        require(len(row) == len(header), f"{file}: row {number}", row, f"write {len(header)} values, one a column")
+    names = [name for name in header if name not in ("client", "label", "split")]
+    require(bool(names), f"{file}: columns", header, "there are no features: add columns of numbers")
+    columns = dict(zip(header, zip(*rows, strict=True), strict=True))
+    x = np.stack([_numbers(file, name, columns[name]) for name in names], axis=1)
+    y = _labels(f"{file}: label", _numbers(file, "label", columns["label"]))
+    test = _test_rows(file, columns.get("split"), len(y))
+    client_names, owner = np.unique(np.array(columns["client"])[~test], return_inverse=True)
+    clients = tuple(str(name) for name in client_names)
+    x = x.astype(np.float32)
+    return _dataset(f"csv:{file}", x[~test], y[~test], x[test], y[test], owner.astype(np.int32), clients)
+
+
+def load_hugging_face(name: str, *, x: str = "image", y: str = "label", client: str | None = None) -> Dataset:
+    """A data set of the Hugging Face hub; x, y and client name its columns. Images (bytes) are scaled to [0, 1]."""
+    try:
+        hub: Any = importlib.import_module("datasets")
+    except ImportError:
+        raise InvalidInput("hf", name, "needs the package `datasets`: run `pip install datasets`") from None
+    try:
+        splits = hub.load_dataset(name)
+    except Exception as error:  # the hub raises many types, for names and networks alike
+        reason = " ".join(str(error).split())
+        raise InvalidInput("hf", name, f"could not be loaded ({reason}): check the name and the network") from error
+    require("train" in splits, "hf", name, f"has no split `train`, only {', '.join(splits)}: choose another data set")
+    train = splits["train"]
+    known = ", ".join(train.column_names)
+    for option, column in (("x", x), ("y", y), *([("client", client)] if client else [])):
+        require(column in train.column_names, f"hf:{name}: {option}", column, f"no such column: use one of {known}")
+    features, labels = _hub_columns(name, train, x, y)
+    test = _hub_columns(name, splits["test"], x, y) if "test" in splits else (features[:0], labels[:0])
+    if client is None:
+        return _dataset(f"hf:{name}", features, labels, *test, None, ())
+    client_names, owner = np.unique(np.array([str(value) for value in train[client]]), return_inverse=True)
+    clients = tuple(str(value) for value in client_names)
+    return _dataset(f"hf:{name}", features, labels, *test, owner.astype(np.int32), clients)
+
+
+def _dataset(
+    name: str,
+    x: Features,
+    y: Labels,
+    x_test: Features,
+    y_test: Labels,
+    client: NDArray[np.int32] | None,
+    client_names: tuple[str, ...],
+) -> Dataset:
+    require(len(y) > 0, "data set", name, "holds no training records: add some")
+    classes = 1 + int(max(y.max(), y_test.max(initial=0)))
+    return Dataset(name, x, y, x_test, y_test, classes, client, client_names)
+
+
+def _read_npz(file: Path) -> tuple[Features, Labels]:
+    try:
+        with np.load(file, allow_pickle=False) as arrays:
+            held = dict(arrays)
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        remedy = f"not readable ({error}): write it with numpy.savez(file, x=..., y=...)"
+        raise InvalidInput("file", str(file), remedy) from error
+    for name in ("x", "y"):
+        remedy = f"array `{name}` is missing: write numpy.savez(file, x=..., y=...)"
+        require(name in held, f"{file}: arrays", sorted(held), remedy)
+    x, y = _features(f"{file}: x", held["x"]), _labels(f"{file}: y", held["y"])
+    require(len(x) == len(y), f"{file}: records", (len(x), len(y)), "x and y must hold as many records as each other")
+    return x, y
+
+
+def _require_same_shape(file: Path, x: Features, first_file: Path, first: Features) -> None:
+    remedy = f"{first_file.name} has shape {first.shape[1:]} a record: give all files the same"
+    require(x.shape[1:] == first.shape[1:], f"{file}: shape of x", x.shape[1:], remedy)
+
+
+def _features(field: str, values: NDArray[Any]) -> Features:
+    numeric = values.ndim >= 1 and np.issubdtype(values.dtype, np.number)
+    require(numeric, field, str(values.dtype), "must be numbers, one row a record")
+    if values.dtype == np.int32:
+        return values
+    require(bool(np.isfinite(values).all()), field, "NaN or infinity", "leave such records out, or fill them in")
+    return values.astype(np.float32)
+
+
+def _labels(field: str, values: NDArray[Any]) -> Labels:
+    good = values.ndim == 1 and np.issubdtype(values.dtype, np.number)
+    require(good, field, f"{values.dtype}{list(values.shape)}", "labels must be one number a record")
+    bad = values[(values < 0) | (values != np.floor(values))]
+    require(len(bad) == 0, field, bad[0] if len(bad) else None, "number the classes 0, 1, 2, ...")
+    return values.astype(np.int32)
+
+
+def _numbers(file: str, column: str, texts: tuple[str, ...]) -> NDArray[np.float64]:
+    try:
+        values = np.array(texts, np.float64)
+    except ValueError:
+        values = np.array([_number(text) for text in texts])
+    wrong = np.flatnonzero(~np.isfinite(values))
+    if len(wrong):
+        row = int(wrong[0])
+        raise InvalidInput(f"{file}: row {row + 2}, column `{column}`", texts[row], "must be a finite number")
+    return values
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")
+
+
+def _test_rows(file: str, split: tuple[str, ...] | None, records: int) -> NDArray[np.bool_]:
+    if split is None:
+        return np.zeros(records, np.bool_)
+    for number, word in enumerate(split, start=2):
+        require(word in ("train", "test"), f"{file}: row {number}, column `split`", word, "write train or test")
+    return np.array(split) == "test"
+
+
+def _hub_columns(name: str, split: Any, x: str, y: str) -> tuple[Features, Labels]:
+    values = np.stack([np.asarray(value) for value in split[x]])
+    white = 255 if values.dtype == np.uint8 else 1
+    if np.issubdtype(values.dtype, np.signedinteger):
+        values = values.astype(np.int32)
+    features = _features(f"hf:{name}: {x}", values)
+    labels = _labels(f"hf:{name}: {y}", np.asarray(split[y]))
+    return (features / np.float32(white) if white > 1 else features), labels

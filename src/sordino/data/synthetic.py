@@ -1,0 +1,117 @@
+"""Federated problems whose minimisers are known.
+
+Each holds its clients' arrays with the client as first axis, so that `jax.vmap(loss, in_axes=(None, 0))(w, clients)`
+is every client's loss; the global objective is their mean. The losses use operators alone: NumPy and JAX both fit.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sordino.errors import require
+
+__all__ = [
+    "LinearRegression",
+    "Quadratics",
+    "linear_regression",
+    "opposed_parabolas",
+    "quadratic_loss",
+    "quadratics",
+    "squared_residual",
+    "start_near_minimiser",
+]
+
+Array = NDArray[np.float64]
+
+
+class Quadratics(NamedTuple):
+    """f_i(w) = 1/2 (w - w_i*)^T Q_i (w - w_i*) with Q_i = A_i A_i^T."""
+
+    A: Array  # [n, d, rank]
+    centers: Array  # w_i*, [n, d]
+    minimiser: Array  # w* of the mean of the f_i, [d]
+    minimum: float  # f(w*)
+
+    @property
+    def clients(self) -> tuple[Array, Array]:
+        """What `quadratic_loss` takes, for all clients."""
+        return self.A, self.centers
+
+
+def quadratic_loss(w: Any, client: tuple[Any, Any]) -> Any:
+    """f_i(w) for client = (A_i, w_i*)."""
+    A, center = client
+    residual = (w - center) @ A
+    return 0.5 * (residual @ residual)
+
+
+def quadratics(seed: int, n: int = 100, d: int = 200, rank: int = 20) -> Quadratics:
+    """Das, Hashemi, Sanghavi and Dhillon, "On the Convergence of DP Federated Learning ...", Section 5.3.
+
+    w_i* ~ N(0, I_d); Q_i = A_i A_i^T, where A_i is d x rank with entries from N(0, 1 / rank^2), in the paper 200 x 20.
+    """
+    require(n * rank >= d, "n", n, f"n times rank must reach d = {d}, or there is no single minimiser: raise n or rank")
+    rng = np.random.default_rng(seed)
+    centers = rng.standard_normal((n, d))
+    A = rng.standard_normal((n, d, rank)) / rank
+    return _with_minimiser(A, centers)
+
+
+def start_near_minimiser(problem: Quadratics, seed: int, scale: float = 1.0) -> Array:
+    """The same section's w_0 = w* + scale z with z ~ U(0, 1)^d: scale 1 is I1, scale 1/5 is I2."""
+    return problem.minimiser + scale * np.random.default_rng(seed).uniform(size=problem.minimiser.shape)
+
+
+def opposed_parabolas() -> Quadratics:
+    """Example 1 of alpha-NormEC: f_1(x) = (x - 3)^2 / 2 and f_2(x) = (x + 3)^2 / 2, least at x = 0.
+
+    Normalised gradient descent without error feedback stays at x = 2, where the unit gradients cancel.
+    """
+    return _with_minimiser(np.ones((2, 1, 1)), np.array([[3.0], [-3.0]]))
+
+
+def _with_minimiser(A: Array, centers: Array) -> Quadratics:
+    """Solve sum_i Q_i (w - w_i*) = 0."""
+    total_Q = np.einsum("ndr,ner->de", A, A)
+    pull = np.einsum("ndr,nr->d", A, np.einsum("ndr,nd->nr", A, centers))
+    w = np.linalg.solve(total_Q, pull)
+    minimum = np.mean([quadratic_loss(w, client) for client in zip(A, centers, strict=True)])
+    return Quadratics(A, centers, w, float(minimum))
+
+
+class LinearRegression(NamedTuple):
+    """f_i(w) = (x_i^T w - y_i)^2, one record a client; y_i = x_i^T w*, so every client is least (zero) at w*."""
+
+    x: Array  # [M, d]
+    y: Array  # [M]
+    minimiser: Array  # w*, [d]; the only one when M >= d
+    minimum: float
+
+    @property
+    def clients(self) -> tuple[Array, Array]:
+        """What `squared_residual` takes, for all clients."""
+        return self.x, self.y
+
+
+def squared_residual(w: Any, client: tuple[Any, Any]) -> Any:
+    """f_i(w) for client = (x_i, y_i)."""
+    x, y = client
+    return (x @ w - y) ** 2
+
+
+def linear_regression(seed: int, M: int = 1000, d: int = 500, u_variance: float = 0.1) -> LinearRegression:
+    """Takakura et al., "DP-FedEXP", Appendix G: d = 500 with central privacy, 100 with local.
+
+    w* ~ N(0, I_d); x_i ~ N(m_i, I_d), where the d entries of m_i are N(u_i, 1) and the number u_i ~ N(0, 0.1), as in Li
+    et al. (2020). The paper does not say whether 0.1 is a variance or a deviation; a variance is taken here, and
+    u_variance=0.01 is the other reading.
+    """
+    rng = np.random.default_rng(seed)
+    minimiser = rng.standard_normal(d)
+    u = np.sqrt(u_variance) * rng.standard_normal((M, 1))
+    m = u + rng.standard_normal((M, d))
+    x = m + rng.standard_normal((M, d))
+    return LinearRegression(x, x @ minimiser, minimiser, 0.0)

@@ -1,0 +1,65 @@
+"""Models: a loss over a batch of records, and where its parameters start. One model a file, or any loss of your own.
+
+`get("mlp:300,300", (784,), 10)` finds a model by name. A name, then a colon and hidden sizes where it takes them.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from sordino.errors import InvalidInput, require
+from sordino.models.cnn import cnn, cnn_small
+from sordino.models.logistic import logistic
+from sordino.models.mlp import mlp
+from sordino.models.model import Batch, Model, Params, classifier, cross_entropy, flat, from_loss, weighted_mean
+from sordino.models.resnet20 import resnet20
+
+__all__ = [
+    "MODELS",
+    "Batch",
+    "Model",
+    "Params",
+    "classifier",
+    "cnn",
+    "cnn_small",
+    "cross_entropy",
+    "flat",
+    "from_loss",
+    "get",
+    "logistic",
+    "mlp",
+    "resnet20",
+    "weighted_mean",
+]
+
+MODELS: dict[str, Callable[..., Model]] = {
+    make.__name__.replace("_", "-"): make for make in (cnn, cnn_small, logistic, mlp, resnet20)
+}
+
+
+def get(name: str, input_shape: tuple[int, ...], classes: int, **options: Any) -> Model:
+    """Return the model that `name` spells, for records of `input_shape` and labels 0 .. classes - 1."""
+    word, colon, sizes = name.partition(":")
+    word = word.strip().lower().replace("_", "-")
+    require(word in MODELS, "model", name, "use one of " + ", ".join(MODELS) + " (mlp with its sizes: 'mlp:300,300')")
+    shape = tuple(input_shape)
+    require(bool(shape) and all(axis > 0 for axis in shape), "input_shape", shape, "give the shape of one record")
+    require(classes > 1, "classes", classes, "give the number of labels, 2 or more")
+    known = [*inspect.signature(MODELS[word]).parameters][2:]
+    if colon:
+        require("hidden" in known, "model", name, f"{word} takes no sizes; drop what follows the colon")
+        require("hidden" not in options, "hidden", options.get("hidden"), f"the name {name!r} gives the sizes already")
+        options = {**options, "hidden": _sizes(name, sizes)}
+    for option in options:
+        takes = "its options are " + ", ".join(known) if known else "it has no options"
+        require(option in known, f"option of {word}", option, takes)
+    return MODELS[word](shape, classes, **options)
+
+
+def _sizes(name: str, text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(size) for size in text.split(","))
+    except ValueError:
+        raise InvalidInput("model", name, "write the hidden sizes as in 'mlp:300,300'") from None

@@ -1,0 +1,66 @@
+"""Convolution for clients with different weights, as one matrix product.
+
+`vmap` over the weights of `lax.conv_general_dilated` is a grouped convolution, which XLA runs slowly. Here the
+patches are laid out as the columns of a matrix (im2col) and `vmap` gives a batched matrix product instead.
+
+Images are [channels, height, width, records]: records innermost, so that every copy is long and contiguous, and
+few channels cost nothing. Patches are taken along the width and then along the height: kw + kh copies, and as many
+additions on the way back, instead of kw kh.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import jax.numpy as jnp
+from jax import lax
+
+from sordino.errors import require
+from sordino.models.model import Array
+
+__all__ = ["avg_pool2d", "conv2d", "max_pool2d"]
+
+
+def conv2d(
+    x: Array,
+    kernel: Array,
+    bias: Array | None = None,
+    *,
+    stride: int = 1,
+    padding: Literal["VALID", "SAME"] = "VALID",
+) -> Array:
+    """[C, H, W, N] with kernel [kh, kw, C, O] -> [O, H', W', N], as `lax.conv_general_dilated` would."""
+    kh, kw, channels, outputs = kernel.shape
+    require(padding in ("VALID", "SAME"), "padding", padding, "use 'VALID' or 'SAME'")
+    require(x.shape[0] == channels, "shape of x", x.shape, f"the kernel takes [{channels}, height, width, records]")
+    if padding == "SAME":
+        pads = lax.padtype_to_pads(x.shape[1:3], (kh, kw), (stride, stride), "SAME")
+        x = jnp.pad(x, ((0, 0), *pads, (0, 0)))
+    require(x.shape[1] >= kh and x.shape[2] >= kw, "shape of x", x.shape, f"images must be at least {kh} x {kw}")
+    patches = _windows(_windows(x, kw, stride, axis=2), kh, stride, axis=2)  # [kh, kw, C, H', W', N]
+    out = kernel.reshape(-1, outputs).T @ patches.reshape(kh * kw * channels, -1)
+    out = out.reshape(outputs, *patches.shape[3:])
+    return out if bias is None else out + bias[:, None, None, None]
+
+
+def max_pool2d(x: Array, window: int = 2) -> Array:
+    """[C, H, W, N] -> [C, H // window, W // window, N]: the largest of each window; an odd edge is left out."""
+    return jnp.max(_tiles(x, window), axis=(2, 4))
+
+
+def avg_pool2d(x: Array, window: int = 2) -> Array:
+    """[C, H, W, N] -> [C, H // window, W // window, N]: the mean of each window; an odd edge is left out."""
+    return jnp.mean(_tiles(x, window), axis=(2, 4))
+
+
+def _windows(x: Array, size: int, stride: int, axis: int) -> Array:
+    """Stack, as a new first axis, the `size` shifts of x along one axis."""
+    span = (x.shape[axis] - size) // stride * stride + 1
+    return jnp.stack([lax.slice_in_dim(x, i, i + span, stride, axis) for i in range(size)])
+
+
+def _tiles(x: Array, window: int) -> Array:
+    channels, height, width, records = x.shape
+    rows, columns = height // window, width // window
+    x = x[:, : rows * window, : columns * window]
+    return x.reshape(channels, rows, window, columns, window, records)

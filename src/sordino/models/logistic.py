@@ -1,0 +1,28 @@
+"""Multinomial logistic regression: one affine map, from zero, with a convex loss."""
+
+from __future__ import annotations
+
+import math
+
+import jax.numpy as jnp
+
+from sordino.models.mlp import Dense
+from sordino.models.model import Array, Model, classifier
+from sordino.types import Key
+
+__all__ = ["logistic"]
+
+
+def logistic(input_shape: tuple[int, ...], classes: int) -> Model:
+    """Return softmax regression on the flattened record, d = (inputs + 1) classes."""
+    inputs = math.prod(input_shape)
+
+    def init(key: Key) -> Dense:
+        del key  # a convex loss needs no luck
+        return Dense(jnp.zeros((inputs, classes), jnp.float32), jnp.zeros(classes, jnp.float32))
+
+    def logits(params: Dense, x: Array, weight: Array) -> Array:
+        del weight
+        return params(x.reshape(len(x), inputs))
+
+    return classifier(init, logits, "logistic", input_shape=input_shape)

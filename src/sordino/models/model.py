@@ -1,0 +1,119 @@
+"""What a model is: `init` makes parameters, `loss` is the weighted mean over a batch, `predict` gives logits.
+
+Clients hold different numbers of records, so batches are padded to one length. A record of weight 0 is padding: it
+changes neither the loss nor the gradient. L2 regularisation is no part of a model; local training decays weights.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+
+from sordino.errors import require
+from sordino.types import Key, Vector
+
+__all__ = ["Batch", "Model", "Params", "classifier", "cross_entropy", "flat", "from_loss", "weighted_mean"]
+
+Params: TypeAlias = Any  # a pytree of float32 arrays
+Array: TypeAlias = jax.Array
+
+
+class Batch(NamedTuple):
+    """n records."""
+
+    x: Array  # [n, ...]
+    y: Array  # [n]
+    weight: Array  # [n], 0 marks the padding of ragged clients
+
+
+class Model(NamedTuple):
+    """A loss, where its parameters start, and what it predicts."""
+
+    init: Callable[[Key], Params]
+    loss: Callable[[Params, Batch], Array]  # sum_i w_i l_i / sum_i w_i
+    predict: Callable[[Params, Array], Array] | None  # x -> logits; None for a loss without classes
+    name: str
+
+
+def from_loss(
+    init: Callable[[Key], Params],
+    loss: Callable[[Params, Batch], Array],
+    predict: Callable[[Params, Array], Array] | None = None,
+    name: str = "custom",
+) -> Model:
+    """Return a model made of your own functions.
+
+    `loss` must weigh records by `batch.weight`, for which there is `weighted_mean`; `init` must return float32.
+    """
+    for field, function in (("init", init), ("loss", loss)):
+        require(callable(function), field, function, "pass a function")
+    require(predict is None or callable(predict), "predict", predict, "pass a function or None")
+    return Model(init, loss, predict, name)
+
+
+def flat(model: Model, key: Key) -> tuple[Vector, Callable[[Vector], Params]]:
+    """Return the first parameters as one vector, and the function that gives a vector its shapes back."""
+    params = model.init(key)
+    leaves = jax.tree.leaves(params)
+    require(bool(leaves), "init", params, "return at least one array of parameters")
+    for path, leaf in jax.tree.leaves_with_path(params):
+        dtype = getattr(leaf, "dtype", type(leaf).__name__)
+        require(dtype == jnp.float32, f"parameter {jax.tree_util.keystr(path)}", str(dtype), "return float32 arrays")
+    return ravel_pytree(params)
+
+
+def weighted_mean(values: Array, weight: Array) -> Array:
+    """sum_i w_i v_i / sum_i w_i, and 0 where no record has weight."""
+    weight = weight.astype(values.dtype)
+    return jnp.sum(weight * values) / jnp.maximum(jnp.sum(weight), jnp.finfo(values.dtype).tiny)
+
+
+def cross_entropy(logits: Array, labels: Array) -> Array:
+    """-log softmax(logits)[label], one number a record; NaN, gradient included, where there is no such class."""
+    require(jnp.issubdtype(labels.dtype, jnp.integer), "labels", str(labels.dtype), "use whole numbers from 0")
+    classes = logits.shape[-1]
+    chosen = jnp.sum(logits * jax.nn.one_hot(labels, classes, dtype=logits.dtype), axis=-1)
+    known = jnp.where((labels >= 0) & (labels < classes), 1.0, jnp.nan).astype(logits.dtype)
+    return known * (jax.nn.logsumexp(logits, axis=-1) - chosen)
+
+
+def classifier(
+    init: Callable[[Key], Params],
+    logits: Callable[[Params, Array, Array], Array],
+    name: str,
+    *,
+    input_shape: tuple[int, ...],
+    chunk: int | None = None,
+) -> Model:
+    """Return the model of `logits(params, x, weight)` under cross-entropy.
+
+    `predict` works through `chunk` records at a time, so that a whole test set fits into memory.
+    """
+
+    def loss(params: Params, batch: Batch) -> Array:
+        x = _records(batch.x, input_shape)
+        labels = jnp.where(batch.weight > 0, batch.y, 0)  # padding may carry any label
+        return weighted_mean(cross_entropy(logits(params, x, batch.weight), labels), batch.weight)
+
+    def predict(params: Params, x: Array) -> Array:
+        x = _records(x, input_shape)
+        if chunk is None or len(x) <= chunk:
+            return logits(params, x, jnp.ones(len(x), x.dtype))
+        chunks = math.ceil(len(x) / chunk)
+        padded = jnp.pad(x, ((0, chunks * chunk - len(x)), *((0, 0) for _ in input_shape)))
+        weight = jnp.ones(chunk, x.dtype)
+        out = jax.lax.map(lambda part: logits(params, part, weight), padded.reshape(chunks, chunk, *input_shape))
+        return out.reshape(chunks * chunk, -1)[: len(x)]
+
+    return Model(init, loss, predict, name)
+
+
+def _records(x: Array, input_shape: tuple[int, ...]) -> Array:
+    wanted = f"this model takes records of shape {input_shape}, stacked along a first axis"
+    require(x.shape[1:] == input_shape, "shape of x", x.shape, wanted)
+    return x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(jnp.float32)

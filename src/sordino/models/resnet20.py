@@ -1,0 +1,135 @@
+"""ResNet-20 for small colour images (He, Zhang, Ren and Sun 2016, Section 4.2), shortcuts without parameters.
+
+Statistics of a batch are shared by its records. A running mean that the server averaged would be one more message
+computed from private data, without bound or noise, so this network keeps none:
+
+    norm = "group"  (default) statistics of one record: records, and so clients, do not see each other
+    norm = "batch"  statistics of the batch at hand, which is one client's in training and never leaves it;
+                    `predict` then takes those of the batch that it is given, so evaluate large mixed batches,
+                    and one record's gradient depends on the others: no claims about records, clients only
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from sordino.errors import require
+from sordino.models._convolution import conv2d
+from sordino.models.mlp import Dense, dense
+from sordino.models.model import Array, Model, classifier
+from sordino.types import Key
+
+__all__ = ["Block", "Norm", "ResNet20", "resnet20"]
+
+WIDTHS = (16, 32, 64)
+BLOCKS = 3  # of two convolutions each, at every width: 3 x 3 x 2 + the first + the last = 20 layers
+GROUPS = 8
+CHUNK = 500  # records that predict takes at a time
+
+
+class Norm(NamedTuple):
+    """What follows the standardisation of a channel."""
+
+    scale: Array
+    shift: Array
+
+
+class Block(NamedTuple):
+    """x -> relu(x + norm(conv(relu(norm(conv(x))))))."""
+
+    kernel1: Array
+    norm1: Norm
+    kernel2: Array
+    norm2: Norm
+
+
+class ResNet20(NamedTuple):
+    """All parameters: d = 269,722 for CIFAR-10."""
+
+    kernel: Array
+    norm: Norm
+    blocks: tuple[Block, ...]
+    dense: Dense
+
+
+def resnet20(input_shape: tuple[int, ...], classes: int, norm: Literal["group", "batch"] = "group") -> Model:
+    """Return the network for images [height, width, channels]."""
+    valid = len(input_shape) == 3 and min(input_shape[:2]) >= 4
+    require(valid, "input_shape", input_shape, "resnet20 takes [height, width, channels], such as (32, 32, 3)")
+    require(norm in ("group", "batch"), "norm", norm, "use 'group' or 'batch'")
+
+    def init(key: Key) -> ResNet20:
+        key_first, key_dense, key_blocks = jax.random.split(key, 3)
+        widths = [width for width in WIDTHS for _ in range(BLOCKS)]
+        inputs = [WIDTHS[0], *widths[:-1]]
+        blocks = zip(jax.random.split(key_blocks, len(widths)), inputs, widths, strict=True)
+        return ResNet20(
+            _kernel(key_first, input_shape[2], WIDTHS[0]),
+            _identity(WIDTHS[0]),
+            tuple(_block(k, before, after) for k, before, after in blocks),
+            dense(key_dense, WIDTHS[-1], classes),
+        )
+
+    def logits(params: ResNet20, x: Array, weight: Array) -> Array:
+        def normalise(x: Array, n: Norm) -> Array:
+            standard = _by_group(x) if norm == "group" else _by_batch(x, weight)
+            return n.scale[:, None, None, None] * standard + n.shift[:, None, None, None]
+
+        x = x.transpose(3, 1, 2, 0)
+        x = jax.nn.relu(normalise(conv2d(x, params.kernel, padding="SAME"), params.norm))
+        for block in params.blocks:
+            shortcut = _shortcut(x, block.kernel1.shape[-1])
+            stride = 1 if shortcut is x else 2
+            x = jax.nn.relu(normalise(conv2d(x, block.kernel1, stride=stride, padding="SAME"), block.norm1))
+            x = normalise(conv2d(x, block.kernel2, padding="SAME"), block.norm2)
+            x = jax.nn.relu(x + shortcut)
+        return params.dense(jnp.mean(x, axis=(1, 2)).T)
+
+    chunk = CHUNK if norm == "group" else None
+    return classifier(init, logits, "resnet20", input_shape=input_shape, chunk=chunk)
+
+
+def _shortcut(x: Array, channels: int) -> Array:
+    """x itself, or where the width doubles every second pixel with channels of zeros on both sides."""
+    extra = channels - x.shape[0]
+    if extra == 0:
+        return x
+    return jnp.pad(x[:, ::2, ::2], ((extra // 2, extra - extra // 2), (0, 0), (0, 0), (0, 0)))
+
+
+def _by_group(x: Array) -> Array:
+    """Mean 0 and variance 1 over the pixels of a group of channels, one record at a time."""
+    groups = x.reshape(GROUPS, -1, *x.shape[1:])
+    mean = jnp.mean(groups, axis=(1, 2, 3), keepdims=True)
+    variance = jnp.var(groups, axis=(1, 2, 3), keepdims=True)
+    return ((groups - mean) * jax.lax.rsqrt(variance + 1e-5)).reshape(x.shape)
+
+
+def _by_batch(x: Array, weight: Array) -> Array:
+    """Mean 0 and variance 1 over the pixels and records of a channel; padding does not count."""
+    weight = weight.astype(x.dtype)
+    share = weight / jnp.maximum(jnp.sum(weight), jnp.finfo(x.dtype).tiny)
+    mean = jnp.mean(x, axis=(1, 2)) @ share
+    centred = x - mean[:, None, None, None]
+    variance = jnp.mean(jnp.square(centred), axis=(1, 2)) @ share
+    return centred * jax.lax.rsqrt(variance + 1e-5)[:, None, None, None]
+
+
+def _block(key: Key, inputs: int, outputs: int) -> Block:
+    key1, key2 = jax.random.split(key)
+    return Block(
+        _kernel(key1, inputs, outputs), _identity(outputs), _kernel(key2, outputs, outputs), _identity(outputs)
+    )
+
+
+def _kernel(key: Key, inputs: int, outputs: int) -> Array:
+    """A 3 x 3 kernel with the variance 2 / fan_in of He et al. 2015."""
+    return math.sqrt(2 / (9 * inputs)) * jax.random.normal(key, (3, 3, inputs, outputs), jnp.float32)
+
+
+def _identity(channels: int) -> Norm:
+    return Norm(jnp.ones(channels, jnp.float32), jnp.zeros(channels, jnp.float32))

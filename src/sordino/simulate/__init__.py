@@ -1,0 +1,1 @@
+"""Simulation: thousands of clients as one compiled program."""

@@ -1,0 +1,173 @@
+"""Who takes part in a round: full, poisson:Q, fixed:K, or unreliable:LOW-HIGH.
+
+A cohort is a padded list of client numbers and a mask. Drawing it costs O(cohort), whatever the population; the divisor
+of the mean is the planned size. Each knows the sampling that its privacy is accounted by.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+from sordino.errors import InvalidInput, require
+from sordino.privacy import sampling
+from sordino.types import Key
+
+__all__ = ["Cohort", "FixedSize", "Full", "Poisson", "Unreliable", "parse_cohort"]
+
+
+@dataclass(frozen=True)
+class Full:
+    """Every client, in every round."""
+
+    def capacity(self, clients: int) -> int:
+        """How many places a cohort needs."""
+        return clients
+
+    def planned(self, clients: int) -> float:
+        """The divisor r."""
+        return float(clients)
+
+    def draw(self, key: Key, clients: int) -> tuple[jax.Array, jax.Array]:
+        """Client numbers and mask."""
+        return jnp.arange(clients), jnp.ones(clients, bool)
+
+    def sampling(self, clients: int) -> sampling.Sampling:
+        """How it is accounted."""
+        return sampling.Full()
+
+    def __str__(self) -> str:
+        return "full"
+
+
+@dataclass(frozen=True)
+class Poisson:
+    """Each client with probability q, independently: by the gaps between those who come, which are geometric."""
+
+    q: float
+
+    def capacity(self, clients: int) -> int:
+        """Mean and ten deviations: more come less than once in 10^20 rounds."""
+        mean = self.q * clients
+        return min(clients, math.ceil(mean + 10 * math.sqrt(mean * (1 - self.q)) + 20))
+
+    def planned(self, clients: int) -> float:
+        """r = q n."""
+        return self.q * clients
+
+    def draw(self, key: Key, clients: int) -> tuple[jax.Array, jax.Array]:
+        """Client numbers and mask."""
+        if self.q == 1:
+            return Full().draw(key, clients)
+        uniform = jax.random.uniform(key, (self.capacity(clients) + 1,), minval=jnp.finfo(jnp.float32).tiny)
+        gaps = jnp.floor(jnp.log(uniform) / math.log1p(-self.q))
+        # A gap beyond the population ends the list; capping it keeps the sum of gaps inside int32.
+        position = jnp.cumsum(jnp.minimum(gaps, clients).astype(jnp.int32) + 1) - 1
+        position = jnp.where(jnp.cumsum(position >= clients) > 0, clients, position)[:-1]
+        return jnp.minimum(position, clients - 1), position < clients
+
+    def sampling(self, clients: int) -> sampling.Sampling:
+        """How it is accounted."""
+        return sampling.Poisson(self.q)
+
+    def __str__(self) -> str:
+        return f"poisson:{self.q:g}"
+
+
+@dataclass(frozen=True)
+class FixedSize:
+    """K different clients, uniformly."""
+
+    size: int
+
+    def capacity(self, clients: int) -> int:
+        """K."""
+        return self.size
+
+    def planned(self, clients: int) -> float:
+        """K."""
+        return float(self.size)
+
+    def draw(self, key: Key, clients: int) -> tuple[jax.Array, jax.Array]:
+        """Client numbers and mask."""
+        return _distinct(key, self.size, clients), jnp.ones(self.size, bool)
+
+    def sampling(self, clients: int) -> sampling.Sampling:
+        """How it is accounted."""
+        return sampling.WithoutReplacement(self.size, clients)
+
+    def __str__(self) -> str:
+        return f"fixed:{self.size}"
+
+
+@dataclass(frozen=True)
+class Unreliable:
+    """A random number M_r of clients, uniform in [low, high], then that many different ones: no amplification claimed."""
+
+    low: int
+    high: int
+
+    def capacity(self, clients: int) -> int:
+        """The largest M_r."""
+        return self.high
+
+    def planned(self, clients: int) -> float:
+        """The mean of M_r."""
+        return (self.low + self.high) / 2
+
+    def draw(self, key: Key, clients: int) -> tuple[jax.Array, jax.Array]:
+        """Client numbers and mask."""
+        key_number, key_who = jax.random.split(key)
+        number = jax.random.randint(key_number, (), self.low, self.high + 1)
+        return _distinct(key_who, self.high, clients), jnp.arange(self.high) < number
+
+    def sampling(self, clients: int) -> sampling.Sampling:
+        """How it is accounted: as if everybody always came."""
+        return sampling.Full()
+
+    def __str__(self) -> str:
+        return f"unreliable:{self.low}-{self.high}"
+
+
+Cohort = Full | Poisson | FixedSize | Unreliable
+
+
+def parse_cohort(text: str) -> Cohort:
+    """Read 'full', 'poisson:0.2', 'fixed:25' or 'unreliable:10-25'."""
+    name, _, argument = text.strip().partition(":")
+    try:
+        if name == "full" and not argument:
+            return Full()
+        if name == "poisson":
+            q = float(argument)
+            require(0 < q <= 1, "cohort", text, "the probability must lie in (0, 1]")
+            return Poisson(q)
+        if name == "fixed":
+            size = int(argument)
+            require(size >= 1, "cohort", text, "at least one client must take part")
+            return FixedSize(size)
+        if name == "unreliable":
+            low, _, high = argument.partition("-")
+            require(1 <= int(low) <= int(high), "cohort", text, "write unreliable:LOW-HIGH with 1 <= LOW <= HIGH")
+            return Unreliable(int(low), int(high))
+    except ValueError as error:
+        if isinstance(error, InvalidInput):
+            raise
+    raise InvalidInput("cohort", text, "use full, poisson:Q, fixed:K or unreliable:LOW-HIGH")
+
+
+def _distinct(key: Key, size: int, clients: int) -> jax.Array:
+    """`size` different numbers below `clients`, uniformly, in O(size) when few of many are wanted."""
+    if 4 * size > clients:
+        return jax.random.permutation(key, clients)[:size]
+    # Draw with replacement and keep the first of each value: the first `size` values are a uniform sample without
+    # replacement. A draw repeats an earlier one with probability below size/clients <= 1/4.
+    draws = size + math.ceil(size / 2) + 40
+    value = jax.random.randint(key, (draws,), 0, clients)
+    order = jnp.argsort(value, stable=True)
+    repeated = jnp.zeros(draws, bool).at[order[1:]].set(value[order[1:]] == value[order[:-1]])
+    first = jnp.argsort(repeated, stable=True)[:size]
+    return value[first]

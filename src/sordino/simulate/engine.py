@@ -1,0 +1,247 @@
+"""The engine: scan over rounds of (scan over chunks of vmap over clients), one compiled program for any method.
+
+Keys are counters: fold_in(seed, round), then the purpose, then the client's number. So results do not depend on the
+chunk size, on the number of devices or on where a run was interrupted. Client data stay in one flat array and are read
+by index. Noise is placed by trust: central noise falls once on the sum, local noise on every message; where a mechanism
+knows the law of the sum of M noisy messages that is drawn at once, unless a transcript is wanted.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from sordino.algorithms.local import ClientData
+from sordino.models import Batch
+from sordino.simulate.cohort import Cohort
+from sordino.types import Aggregate, Key, Scalar, Vector
+
+__all__ = ["Carry", "Records", "RoundInfo", "Setting", "evaluate", "round_key", "run_rounds"]
+
+# Purposes of the keys of a round.
+_COHORT, _CLIENT, _NOISE, _SERVER, _LOCAL_NOISE = range(5)
+
+
+class Records(NamedTuple):
+    """Everybody's records, sorted by client."""
+
+    x: jax.Array
+    y: jax.Array
+    start: jax.Array
+    size: jax.Array
+
+
+class Carry(NamedTuple):
+    """What passes from round to round."""
+
+    server: Any
+    clients: Any  # states of the whole population, () for stateless methods
+
+
+class RoundInfo(NamedTuple):
+    """Diagnostics of one round. Computed on private data: not private."""
+
+    participants: jax.Array
+    mean_norm: jax.Array
+    clipped_share: jax.Array
+    dropped: jax.Array
+    signal: jax.Array  # norm of the mean message before noise
+    noise: jax.Array  # norm of the noise in the mean
+    transcript: Any  # the messages themselves and who sent them, where asked for
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is fixed when the program is compiled."""
+
+    loss: Callable[[Vector, Batch], jax.Array]
+    cohort: Cohort
+    population: int
+    largest: int  # records of the largest client
+    trust: str  # "central", "local" or "none"
+    chunk: int
+    transcript: bool = False
+    devices: int = field(default=1)
+
+
+def round_key(key: Key, k: jax.Array, purpose: int) -> Key:
+    """The key of one purpose in one round."""
+    return jax.random.fold_in(jax.random.fold_in(key, k), purpose)
+
+
+@functools.partial(jax.jit, static_argnames=("setting", "rounds"))
+def run_rounds(
+    algorithm: Any,
+    mechanism: Any,
+    records: Records,
+    carry: Carry,
+    key: Key,
+    first: jax.Array,
+    *,
+    setting: Setting,
+    rounds: int,
+) -> tuple[Carry, RoundInfo]:
+    """`rounds` rounds from round `first` on, as one program."""
+
+    def one(carry: Carry, k: jax.Array) -> tuple[Carry, RoundInfo]:
+        return run_round(algorithm, mechanism, records, carry, key, k, setting)
+
+    return jax.lax.scan(one, carry, first + jnp.arange(rounds))
+
+
+def run_round(
+    algorithm: Any, mechanism: Any, records: Records, carry: Carry, key: Key, k: jax.Array, setting: Setting
+) -> tuple[Carry, RoundInfo]:
+    """One round: cohort, clients, noise, server."""
+    who, here = setting.cohort.draw(round_key(key, k, _COHORT), setting.population)
+    received = algorithm.broadcast(carry.server)
+    sums, clients, sent = _run_cohort(
+        algorithm, mechanism, records, carry.clients, received, who, here, key, k, setting
+    )
+    total = add_noise(mechanism, sums, round_key(key, k, _NOISE), algorithm.noise_scale(carry.server), setting)
+    planned = setting.cohort.planned(setting.population)
+    server, _ = algorithm.server(round_key(key, k, _SERVER), carry.server, total, sums.extra, planned)
+    counted = jnp.maximum(sums.count - sums.dropped, 1)
+    info = RoundInfo(
+        participants=sums.count,
+        mean_norm=sums.norms / counted,
+        clipped_share=sums.clipped / counted,
+        dropped=sums.dropped,
+        signal=jnp.linalg.norm(sums.clean) / planned,
+        noise=jnp.linalg.norm(total.sum - sums.clean) / planned,
+        transcript=(who, here, sent) if setting.transcript else None,
+    )
+    return Carry(server, clients), info
+
+
+class Sums(NamedTuple):
+    """Sums over the cohort."""
+
+    clean: Vector  # of the bounded messages
+    message: Any  # of what the mechanism is given: the same, encoded, or already noisy
+    squares: jax.Array
+    extra: jax.Array
+    count: jax.Array
+    norms: jax.Array
+    clipped: jax.Array
+    dropped: jax.Array
+
+
+def noise_in_client(mechanism: Any, setting: Setting) -> bool:
+    """Whether every message gets its own noise: local trust, with a transcript or without a law of the sum."""
+    fixed_count = str(setting.cohort).startswith(("full", "fixed"))
+    return setting.trust == "local" and (setting.transcript or mechanism.aggregate is None or not fixed_count)
+
+
+def add_noise(mechanism: Any, sums: Sums, key: Key, scale: Scalar, setting: Setting) -> Aggregate:
+    """The server's statistics, with the noise where trust puts it."""
+    if noise_in_client(mechanism, setting) or setting.trust == "none":
+        return Aggregate(sums.message, sums.squares)
+    if setting.trust == "central":
+        # The sum is one vector: noise falls on it as on one message, in proportion to a bound that adapts.
+        return Aggregate(scale * mechanism.randomize(key, sums.clean / scale), None)
+    count = setting.cohort.capacity(setting.population)
+    total: Aggregate = mechanism.aggregate(key, sums.message, sums.squares, count)
+    return total
+
+
+def _run_cohort(
+    algorithm: Any,
+    mechanism: Any,
+    records: Records,
+    states: Any,
+    received: Any,
+    who: jax.Array,
+    here: jax.Array,
+    key: Key,
+    k: jax.Array,
+    setting: Setting,
+) -> tuple[Sums, Any, Any]:
+    """All clients of the cohort, chunk by chunk; absent places count for nothing."""
+    lattice = hasattr(mechanism, "encode")
+    in_client = noise_in_client(mechanism, setting)
+
+    def one(client: jax.Array, present: jax.Array, state: Any) -> tuple[Sums, Any, Any]:
+        data = ClientData(
+            setting.loss, records.x, records.y, records.start[client], records.size[client], setting.largest
+        )
+        key_client = jax.random.fold_in(round_key(key, k, _CLIENT), client)
+        g, extra, new_state, info = algorithm.client(key_client, received, state, data)
+        key_noise = jax.random.fold_in(round_key(key, k, _LOCAL_NOISE), client)
+        message = g
+        if in_client:
+            message = mechanism.randomize(key_noise, g)
+        elif setting.trust == "local" and lattice:
+            message = mechanism.encode(key_noise, g)
+        sums = Sums(
+            clean=g,
+            message=message,
+            squares=jnp.vdot(message, message).astype(jnp.float32),
+            extra=extra,
+            count=jnp.int32(1),
+            norms=jnp.where(info.dropped, 0.0, info.norm),
+            clipped=info.clipped.astype(jnp.int32),
+            dropped=info.dropped.astype(jnp.int32),
+        )
+        sums = jax.tree.map(lambda leaf: jnp.where(present, leaf, jnp.zeros_like(leaf)), sums)
+        new_state = jax.tree.map(lambda new, old: jnp.where(present, new, old), new_state, state)
+        return sums, new_state, message if setting.transcript else None
+
+    places = who.shape[0]
+    chunks = -(-places // setting.chunk)
+    pad = chunks * setting.chunk - places
+    who_padded = jnp.pad(who, (0, pad)).reshape(chunks, setting.chunk)
+    here_padded = jnp.pad(here, (0, pad)).reshape(chunks, setting.chunk)
+
+    def chunk(carry: tuple[Sums, Any], part: tuple[jax.Array, jax.Array]) -> tuple[tuple[Sums, Any], Any]:
+        clients, present = part
+
+        def work(carry: tuple[Sums, Any]) -> tuple[tuple[Sums, Any], Any]:
+            total, states = carry
+            mine = jax.tree.map(lambda leaf: leaf[clients], states)
+            sums, new, sent = jax.vmap(one)(clients, present, mine)
+            total = jax.tree.map(lambda a, b: a + b.sum(axis=0), total, sums)
+            # An absent place must not write: it is sent out of bounds, where scatter drops it.
+            place = jnp.where(present, clients, setting.population)
+            states = jax.tree.map(lambda leaf, value: leaf.at[place].set(value, mode="drop"), states, new)
+            return (total, states), sent
+
+        if setting.transcript:
+            return work(carry)
+        # The last chunks of a padded cohort are often empty.
+        return jax.lax.cond(present.any(), work, lambda carry: (carry, None), carry)
+
+    shapes = jax.eval_shape(one, who[0], here[0], jax.tree.map(lambda leaf: leaf[0], states))[0]
+    zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    (total, states), sent = jax.lax.scan(chunk, (zero, states), (who_padded, here_padded))
+    if sent is not None:
+        sent = sent.reshape(-1, *sent.shape[2:])[:places]
+    return total, states, sent
+
+
+@functools.partial(jax.jit, static_argnames=("predict", "batch"))
+def evaluate(
+    w: Vector, x: jax.Array, y: jax.Array, *, predict: Callable[[Vector, jax.Array], jax.Array], batch: int = 1000
+) -> tuple[jax.Array, jax.Array]:
+    """(mean cross-entropy, accuracy) over a whole set, in batches."""
+    n = y.shape[0]
+    batches = -(-n // batch)
+    index = jnp.minimum(jnp.arange(batches * batch), n - 1).reshape(batches, batch)
+    real = (jnp.arange(batches * batch) < n).reshape(batches, batch)
+
+    def one(
+        carry: tuple[jax.Array, jax.Array], part: tuple[jax.Array, jax.Array]
+    ) -> tuple[tuple[jax.Array, jax.Array], None]:
+        rows, weight = part
+        log_p = jax.nn.log_softmax(predict(w, x[rows]))
+        loss = -jnp.take_along_axis(log_p, y[rows][:, None], axis=1)[:, 0]
+        right = jnp.argmax(log_p, axis=1) == y[rows]
+        return (carry[0] + jnp.sum(loss * weight), carry[1] + jnp.sum(right & weight)), None
+
+    (loss, right), _ = jax.lax.scan(one, (jnp.float32(0), jnp.int32(0)), (index, real))
+    return loss / n, right / n

@@ -1,0 +1,112 @@
+"""A task: a data set dealt to clients, and a model with its loss on a flat vector."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sordino.data import FederatedData, load, partition
+from sordino.errors import require
+from sordino.models import Batch, Model, flat, get
+from sordino.simulate.engine import Records
+from sordino.types import Key, Vector
+
+__all__ = ["Task", "task"]
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What is learnt, by whom, from which records."""
+
+    name: str
+    data: FederatedData
+    model: Model
+
+    @property
+    def clients(self) -> int:
+        """n."""
+        return len(self.data.size)
+
+    @property
+    def largest(self) -> int:
+        """Records of the largest client."""
+        return int(self.data.size.max())
+
+    @cached_property
+    def d(self) -> int:
+        """Number of parameters."""
+        return int(self._flat[0].shape[0])
+
+    @cached_property
+    def records(self) -> Records:
+        """The training records on the device."""
+        return Records(*(jnp.asarray(part) for part in (self.data.x, self.data.y, self.data.start, self.data.size)))
+
+    def initial(self, key: Key) -> Vector:
+        """w_0."""
+        return flat(self.model, key)[0]
+
+    def params(self, w: Vector) -> Any:
+        """The model's own parameters."""
+        return self._flat[1](w)
+
+    @cached_property
+    def loss(self) -> Any:
+        """The mean loss over a batch, of a flat vector; one function object, so that programs compile once."""
+        unravel, loss = self._flat[1], self.model.loss
+
+        def flat_loss(w: Vector, batch: Batch) -> jax.Array:
+            return loss(unravel(w), batch)
+
+        return flat_loss
+
+    @cached_property
+    def predict(self) -> Any:
+        """Logits, of a flat vector."""
+        unravel, predict = self._flat[1], self.model.predict
+        assert predict is not None
+
+        def flat_predict(w: Vector, x: jax.Array) -> jax.Array:
+            return predict(unravel(w), x)
+
+        return flat_predict
+
+    @cached_property
+    def _flat(self) -> tuple[Vector, Any]:
+        return flat(self.model, jax.random.key(0))
+
+
+def task(
+    name: str = "digits",
+    *,
+    clients: int | None = None,
+    partition: str | None = None,
+    model: str = "logistic",
+    partition_seed: int = 0,
+    **options: Any,
+) -> Task:
+    """A task by name: a data set (see `sordino data list`), how it is dealt to clients, and a model.
+
+    Args:
+      name: of the data set, or npz:FOLDER, csv:FILE, hf:NAME.
+      clients: how many; with a natural partition, as many as there are.
+      partition: "iid", "shards:K", "dirichlet:A", "quantity:A" or "natural" (the default where there is one).
+      model: "logistic", "mlp:300,300", "cnn", ...
+      partition_seed: of the dealing.
+      options: for the data set's loader.
+    """
+    dataset = load(name, **options)
+    scheme = partition or ("natural" if dataset.client is not None and clients is None else "iid")
+    if scheme != "natural":
+        require(clients is not None, "clients", clients, f"say how many clients {name} is dealt to")
+    data = _partition(dataset, scheme, clients, partition_seed)
+    return Task(name, data, get(model, tuple(np.shape(data.x)[1:]), data.classes))
+
+
+def _partition(dataset: Any, scheme: str, clients: int | None, seed: int) -> FederatedData:
+    return partition(dataset, scheme, clients if clients is not None else 0, seed)
