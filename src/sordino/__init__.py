@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    import sordino.privacy.events as events
     from sordino.bounding import adaptive_clip, clip, normalize, smoothed_normalize
     from sordino.mechanisms import (
         binomial,
@@ -97,6 +98,7 @@ __all__ = [
     "delta_of",
     "discrete_gaussian",
     "epsilon_of",
+    "events",
     "gaussian",
     "laplace",
     "none",
@@ -110,6 +112,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "events":
+        return importlib.import_module("sordino.privacy.events")
     if name not in _HOME_OF:
         raise AttributeError(f"module 'sordino' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOME_OF[name]), name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
 
 from sordino.errors import InvalidInput
 
@@ -26,6 +26,7 @@ __all__ = [
     "Bounder",
     "Key",
     "Mechanism",
+    "Memory",
     "Observer",
     "Relation",
     "Release",
@@ -43,7 +44,7 @@ class _Word(StrEnum):
     """A closed vocabulary that forgives '/', '_' and capitals, and nothing else."""
 
     @classmethod
-    def parse(cls, text: str) -> Any:
+    def parse(cls, text: str) -> Self:
         """Return the member that `text` spells."""
         word = str(text).strip().lower().replace("_", "-").replace("/", "-").replace(" ", "-")
         for member in cls:
@@ -86,6 +87,15 @@ class Observer(_Word):
     MODEL_USER = "model user"
     OUTSIDER = "outsider"
     PEER = "peer"
+
+
+class Memory(_Word):
+    """What a client keeps between rounds that is not derived from released messages, and how it began."""
+
+    NONE = "none"
+    ZERO = "zero"
+    NOISY = "noisy"
+    EXACT = "exact"
 
 
 class BoundInfo(NamedTuple):

@@ -134,8 +134,7 @@ def test_shuffle():
 
 def test_compose(tmp_path: Path):
     file = tmp_path / "releases.toml"
-    file.write_text(
-        """
+    text = """
         delta = 1e-5
         relation = "replace-one"
         rounds = 50
@@ -149,12 +148,19 @@ def test_compose(tmp_path: Path):
         mechanism = "gaussian"
         noise_multiplier = 12.5
         """
-    )
+    file.write_text(text)
     data = account(f"compose {file}")
     assert data["epsilon"] == pytest.approx(15.850909, abs=1e-5)
     assert [row["release"] for row in data["releases"]] == ["mean update", "step size"]
-    file.write_text(file.read_text() + "\nnoise = 3\n")
-    assert "noise = 3" in run("account", "compose", str(file), code=2).stderr
+    for wrong, words in (
+        ("noise = 3", "noise = 3"),
+        ("times = 1.9", "times = 1.9"),
+        ('sampling = "full"', "stands above"),
+    ):
+        file.write_text(text + f"\n{wrong}\n")
+        assert words in run("account", "compose", str(file), code=2).stderr
+    file.write_text(text.replace("rounds = 50", "rounds = 2.9"))
+    assert "rounds = 2.9" in run("account", "compose", str(file), code=2).stderr
 
 
 @pytest.mark.parametrize(
@@ -169,6 +175,10 @@ def test_compose(tmp_path: Path):
             "K must not exceed n",
         ),
         ("account gaussian --noise-multiplier 1 --delta 1e-5 --observer server", "state rounds"),
+        ("account gaussian --noise-multiplier 1 --delta 1e-5 --observer server --rounds 2", "zero-out"),
+        ("account gaussian --noise-multiplier 1 --delta 1e-5 --units 0", "units = 0"),
+        ("account tdl --m 3 --alpha 0.1 --shift 2x-3 --epsilon 1", "shift"),
+        ("account shuffle --eps0 800 --n 10 --delta 1e-5", "out of the range"),
         ("account gaussian --epsilon 2 --delta 1e-5 --formula classical", "epsilon <= 1"),
         ("account shuffle --eps0 4 --n 10000 --delta 1e-6 --method closed", "numeric"),
         ("account shuffle --eps0 4 --n 10000 --delta 1e-6 --method fmt23", "2021"),
@@ -208,6 +218,20 @@ def test_certify_recomputes_from_the_ledger(ledger_path: Path):
     assert guarantee["epsilon"] == expected["epsilon"]
     assert (guarantee["rounds"], guarantee["units"]) == (20, 3000)
     assert "model user" in run("certify", str(ledger_path.parent)).stdout
+
+
+def test_certify_joins_the_releases_of_one_cohort_and_refuses_the_server(tmp_path: Path):
+    release = Sampled(Gaussian(1.0), Poisson(0.01))
+    for observer, code in (("model user", 0), ("server", 2)):
+        path = tmp_path / f"{observer}.jsonl"
+        with Ledger.create(path, unit="client", relation="zero-out", worst_release=release) as ledger:
+            for name in ("update", "step size"):
+                ledger.append(round=0, release=name, observers=[observer], event=release)
+        result = run("certify", str(path), "--delta", "1e-5", "--json", code=code)
+        if code == 0:
+            assert json.loads(result.stdout)["guarantees"][0]["epsilon"] == pytest.approx(0.8160, abs=2e-3)
+        else:
+            assert "sees who takes part" in result.stderr
 
 
 def test_truncated_ledger(ledger_path: Path):

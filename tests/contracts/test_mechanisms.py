@@ -254,7 +254,7 @@ def test_vectors_longer_than_the_mechanism_was_made_for_have_no_event(name):
 
 
 def test_privunit_has_no_event_in_another_dimension():
-    with pytest.raises(InvalidInput, match="dim = 13"):
+    with pytest.raises(InvalidInput, match="d = 13"):
         make("privunit").event(clip(BOUND), Relation.REPLACE_ONE, 13)
 
 
@@ -308,7 +308,7 @@ def test_integers_can_be_encoded_and_decoded(name, i):
 
 @pytest.mark.parametrize(("name", "i"), settings_of(["binomial", "qtdl"]))
 def test_the_message_on_the_wire_is_what_randomize_returns(name, i):
-    mechanism, key, d = make(name, i), jax.random.key(0), 33
+    mechanism, key, d = make(name, i), jax.random.key(0), D
     u = vector(d=d)
     message = mechanism.message(key, u)
     assert isinstance(message, bytes)

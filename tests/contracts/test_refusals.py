@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+import sordino as so
 from sordino.errors import InvalidInput, Refused, SordinoError
 from sordino.privacy import certify, published
 from sordino.privacy.accountants import epsilon_of
 from sordino.privacy.events import (
     Approximate,
+    Claimed,
+    Composed,
+    DiscreteNoise,
     FiniteLoss,
     Gaussian,
     NonPrivate,
@@ -70,14 +74,50 @@ def certificate(event=None, **changes):
             id="mini-batch amplification with memory",
         ),
         pytest.param(
-            lambda: certificate(observer=Observer.SERVER, relation=ADD, sampling=Poisson(0.1)),
+            lambda: certificate(observer=Observer.SERVER, relation=Relation.ZERO_OUT, sampling=Poisson(0.1)),
             "sampling full",
             id="amplification against the server",
         ),
         pytest.param(
-            lambda: certificate(observer=Observer.PEER, relation=ADD, sampling=Poisson(0.1)),
+            lambda: certificate(observer=Observer.PEER, relation=Relation.ZERO_OUT, sampling=Poisson(0.1)),
             "sampling full",
             id="amplification against a peer",
+        ),
+        pytest.param(
+            lambda: certificate(Sampled(Gaussian(1.0), Poisson(0.01)), observer="server", relation=Relation.ZERO_OUT),
+            "sampling full",
+            id="amplification inside the event",
+        ),
+        pytest.param(
+            lambda: certificate(Composed((Repeated(Sampled(Gaussian(1.0), Poisson(0.01)), 2),)), observer="Server"),
+            "sampling full",
+            id="amplification deep inside the event, observer in capitals",
+        ),
+        pytest.param(
+            lambda: certificate(Sampled(Gaussian(2.0), WithoutReplacement(5, 100)), memory="Zero", unit="record"),
+            "client level",
+            id="mini-batch amplification inside the event, words as strings",
+        ),
+        pytest.param(lambda: certificate(memory="Exact"), "zero", id="exact memory, in capitals"),
+        pytest.param(
+            lambda: certificate(observer=Observer.SERVER, relation=ADD), "zero-out", id="add-remove against the server"
+        ),
+        pytest.param(
+            lambda: certificate(DiscreteNoise("tdl", (50, 0.1), ((5, 1),)), rounds=1, delta=0.1),
+            "mechanism",
+            id="one shift as a guarantee",
+        ),
+        pytest.param(
+            lambda: certificate(
+                so.qtdl(d=100, levels=64, epsilon=10, delta=1e-6, mu=0.1).event(so.clip(1.0), REPLACE, 100)
+            ),
+            "unit record",
+            id="assumed sensitivity at client level",
+        ),
+        pytest.param(
+            lambda: epsilon_of(Sampled(Composed((Gaussian(1.0), Pure(1.0))), Poisson(0.1)), 1e-5),
+            "full",
+            id="different releases from one sample",
         ),
         pytest.param(lambda: certificate(observer=Observer.SERVER, rounds=None), "rounds", id="no rounds"),
         pytest.param(lambda: privunit_constants(2, 2, 2, "condition-1"), "exact", id="condition 1 at d = 2"),
@@ -120,6 +160,18 @@ def test_refused_with_a_remedy(ask, remedy):
         (lambda: theorem_1(client_sensitivities(3, 2, REPLACE), 10), "epsilon"),
         (lambda: assumed_sensitivities(10, 4, -0.1), "mu"),
         (lambda: epsilon_of(Sampled(Gaussian(1.0), Poisson(0.5)), 1e-14), "delta"),
+        (lambda: certificate(units=0), "units"),
+        (lambda: DiscreteNoise("tdl", (50, 0.1), ((-5, 1),)), "shifts"),
+        (lambda: DiscreteNoise("binomial", (7,), ((1, 1),)), "coins"),
+        (lambda: FiniteLoss((-5.0,), (1.0,)), "losses"),
+        (lambda: FiniteLoss((5.0, 0.0), (-0.5, 1.5)), "probabilities"),
+        (lambda: ZeroConcentrated(1.0, xi=-3.0), "xi"),
+        (lambda: ZeroConcentrated(100.0, 0.0, 0.0), "pure_epsilon"),
+        (lambda: Parallel(()), "events"),
+        (lambda: so.qtdl(d=100, levels=16, epsilon=8).event(so.clip(1.0), REPLACE, 1), "d"),
+        (lambda: so.qtdl(d=100, levels=16, epsilon=8).event(so.clip(2.0), REPLACE, 100), "bound"),
+        (lambda: so.privunit(d=10, eps0=40, eps1=2, eps2=2, bound=1.0), "eps0"),
+        (lambda: so.scalar_dp(26.0), "eps2"),
     ],
 )
 def test_bad_input_names_the_field_and_the_value(ask, field):
@@ -137,9 +189,7 @@ def test_every_error_is_one_that_the_command_line_understands():
 
 def test_amplification_by_the_clients_own_sample_is_granted():
     """Records inside a client are sampled by the client, in secret from the server (paper 2)."""
-    amplified = certificate(
-        observer=Observer.SERVER, unit=Unit.RECORD, sampling=WithoutReplacement(5, 100), sampled_by="client"
-    )
+    amplified = certificate(observer=Observer.SERVER, unit=Unit.RECORD, sampling=WithoutReplacement(5, 100))
     assert amplified.total(Observer.SERVER).epsilon < certificate().total(Observer.MODEL_USER).epsilon
 
 
@@ -161,6 +211,45 @@ def test_theorem_1_is_labelled_wherever_it_appears():
     (warning,) = cert.warnings
     assert warning.code == "no-valid-guarantee"
     assert "1 - 10^-19620" in warning.message
+
+
+def test_every_false_claim_is_named():
+    event = Composed((Claimed("A is false", Gaussian(1.0)), Claimed("B is false", Gaussian(1.0))))
+    assert [warning.message for warning in certificate(event).warnings] == ["A is false", "B is false"]
+
+
+def test_assumed_sensitivity_is_printed_at_record_level():
+    event = so.qtdl(d=100, levels=64, epsilon=10, delta=1e-6, mu=0.1).event(so.clip(1.0), REPLACE, 100)
+    cert = certificate(event, unit="record", observer="server")
+    assert "sensitivity assumed, not enforced" in str(cert.guarantees[0])
+    assert [warning.code for warning in cert.warnings] == ["assumed"]
+
+
+def test_a_hidden_sample_is_an_assumption():
+    total = certificate(relation=ADD, sampling=Poisson(0.2)).total(Observer.MODEL_USER)
+    assert total.assumptions == ("poisson:0.2 sampling stays hidden from the model user",)
+
+
+def test_words_as_strings_do_not_change_what_holds():
+    """A string equals its enum member and shares its place in caches, so it must be parsed before anything else."""
+    event = Sampled(Pure(1.0), Poisson(0.1))
+    for relation in ("replace-one", REPLACE):
+        with pytest.raises(Refused):
+            epsilon_of(event, 0.0, relation)
+    assert epsilon_of(event, 0.0, "add-remove") == epsilon_of(event, 0.0, ADD)
+
+
+@pytest.mark.parametrize(("q", "z", "rounds", "joint"), [(0.01, 1, 1, 0.8160), (0.01, 1, 100, 2.2907)])
+def test_two_releases_from_one_sample_are_one_joint_release(q, z, rounds, joint):
+    """A vector and a step size of one cohort cost more than if each had a cohort of its own."""
+    together = Repeated(Sampled(Composed((Gaussian(z), Gaussian(z))), Poisson(q)), rounds)
+    assert epsilon_of(together, 1e-5) == pytest.approx(joint, abs=2e-3)
+    assert epsilon_of(together, 1e-5) == epsilon_of(Repeated(Sampled(Gaussian(z / 2**0.5), Poisson(q)), rounds), 1e-5)
+
+
+def test_gaussian_noise_is_never_pure():
+    assert epsilon_of(Gaussian(1e200), 0.0) == float("inf")
+    assert so.delta_of(Gaussian(1.0), 100.0) > 0
 
 
 def test_failure_probability_leaves_delta_before_epsilon_is_computed():

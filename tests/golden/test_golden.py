@@ -19,7 +19,7 @@ from sordino.algorithms.minibatch import ac_sa_weights
 from sordino.privacy import published
 from sordino.privacy.accountants import account_of, delta_of, epsilon_of
 from sordino.privacy.binomial import binomial_bits, binomial_event, cpsgd_coins, paper_binomial_bits
-from sordino.privacy.calibrate import calibrate_gaussian
+from sordino.privacy.calibration import calibrate_gaussian
 from sordino.privacy.concentrated import zcdp_delta, zcdp_epsilon, zcdp_rho
 from sordino.privacy.events import Composed, DiscreteNoise, FiniteLoss, Gaussian, Pure, Repeated, Sampled
 from sordino.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_mu, gaussian_noise_multiplier

@@ -484,7 +484,10 @@ def test_closed_means_closed(path: Path) -> None:
 
 def test_threads_take_turns(path: Path) -> None:
     with create(path) as ledger:
-        threads = [threading.Thread(target=lambda: [append(ledger, i) for i in range(20)]) for _ in range(4)]
+        threads = [
+            threading.Thread(target=lambda first=first: [append(ledger, first + i) for i in range(20)])
+            for first in (0, 20, 40, 60)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -492,6 +495,7 @@ def test_threads_take_turns(path: Path) -> None:
     assert read_ledger(path).event == Repeated(MESSAGE, 80)
 
 
+@pytest.mark.filterwarnings("ignore:os.fork", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_forked_child_may_not_append(path: Path) -> None:
     with create(path) as ledger:
         child = os.fork()

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from sordino.errors import InvalidInput
-from sordino.mechanisms import packing
-from sordino.mechanisms.packing import pack, packed_bytes, unpack
+from sordino.mechanisms import _packing as packing
+from sordino.mechanisms._packing import pack, packed_bytes, unpack
 
 BLOCK = 32
 COMPILED = (1, 7, 22, 32)  # for the other widths NumPy runs the same lines: compiling each would take a minute

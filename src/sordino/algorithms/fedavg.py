@@ -1,4 +1,4 @@
-"""FedAvg, NormFedAvg, DP-FedAvg with clipping and DP-NormFedAvg: one method, which differs in bound, noise and its place.
+"""FedAvg, NormFedAvg, DP-FedAvg with clipping and DP-NormFedAvg: one method; bound, noise and its place differ.
 
 Das, Hashemi, Sanghavi, Dhillon: DP-NormFedAvg with QTDL (Algorithms 2 and 3), and DP-FedAvg against DP-NormFedAvg with
 Gaussian noise (Algorithms 1 and 2):

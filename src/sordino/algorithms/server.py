@@ -1,4 +1,4 @@
-"""What the server does with the mean message a_k: a step, with momentum or any optax optimiser; and which iterate it gives out."""
+"""What the server does with the mean message a_k: a step with momentum or any optax optimiser; and what it gives out."""
 
 from __future__ import annotations
 

@@ -25,6 +25,8 @@ def main() -> None:
         _fail(_one_line(error))
     except SordinoError as error:
         _fail(str(error))
+    except ArithmeticError as error:
+        _fail(f"a number is out of the range that can be computed ({error}): use less extreme values")
     except BrokenPipeError:  # the reader closed, as in `sordino account ... | head`
         sys.stderr.close()
         sys.exit(141)

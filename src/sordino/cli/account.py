@@ -14,8 +14,8 @@ from sordino.errors import InvalidInput, require
 from sordino.privacy import published
 from sordino.privacy.accountants import account_of
 from sordino.privacy.binomial import binomial_bits, binomial_event, cpsgd_coins, cpsgd_epsilon, paper_binomial_bits
-from sordino.privacy.calibrate import calibrate_gaussian
-from sordino.privacy.certify import certify
+from sordino.privacy.calibration import calibrate_gaussian
+from sordino.privacy.certification import certify
 from sordino.privacy.events import (
     Approximate,
     Composed,
@@ -26,12 +26,12 @@ from sordino.privacy.events import (
     NonPrivate,
     Pure,
     Repeated,
-    Sampled,
     ZeroConcentrated,
+    sampled,
 )
 from sordino.privacy.gaussian import gaussian_epsilon
 from sordino.privacy.guarantee import Certificate, Warning
-from sordino.privacy.privunit import GAMMA_RULES, privunit_constants, scalar_dp_constants
+from sordino.privacy.privunit import privunit_constants, scalar_dp_constants
 from sordino.privacy.quantized import (
     Sensitivities,
     assumed_sensitivities,
@@ -39,7 +39,7 @@ from sordino.privacy.quantized import (
     client_sensitivities,
     theorem_1_calibration,
 )
-from sordino.privacy.sampling import Full, Sampling, parse_sampling
+from sordino.privacy.sampling import Sampling, parse_sampling
 from sordino.privacy.shuffle import shuffle_epsilon
 from sordino.privacy.tdl import log_not_worst_delta, shift_counts, tdl_normalizer, tdl_tail, tdl_variance
 from sordino.types import Observer, Relation, Unit
@@ -56,7 +56,6 @@ SamplingText = Annotated[
 RelationText = Annotated[str, typer.Option(help="Neighbours: add-remove, zero-out or replace-one.")]
 UnitText = Annotated[str, typer.Option(help="What is protected: client or record.")]
 ObserverText = Annotated[str, typer.Option(help="Who looks: server, model user, outsider or peer.")]
-SampledBy = Annotated[str, typer.Option(help="Who draws the sample: server or client.")]
 Units = Annotated[int | None, typer.Option(help="How many units are protected; printed beside delta.")]
 Dim = Annotated[int, typer.Option(help="Number of coordinates d.")]
 Levels = Annotated[int, typer.Option(help="Quantisation levels s.")]
@@ -79,7 +78,6 @@ def gaussian_command(
     relation: RelationText = "add-remove",
     unit: UnitText = "client",
     observer: ObserverText = "model user",
-    sampled_by: SampledBy = "server",
     units: Units = None,
     formula: Annotated[
         str | None, typer.Option(help="Take the noise of one round from a published formula: classical.")
@@ -103,7 +101,6 @@ def gaussian_command(
             delta=delta,
             unit=Unit.parse(unit),
             sampling=drawn,
-            sampled_by="client" if sampled_by == "client" else "server",
             units=units,
         )
     result = {"mechanism": "gaussian", "noise_multiplier": noise_multiplier, "sampling": sampling}
@@ -133,7 +130,7 @@ def _solve(
         return solved, None, delta
     if delta is None:
         assert epsilon is not None
-        event = Repeated(_sampled(Gaussian(noise_multiplier), sampling), rounds)
+        event = Repeated(sampled(Gaussian(noise_multiplier), sampling), rounds)
         return noise_multiplier, epsilon, account_of(event, relation).delta(epsilon)
     return noise_multiplier, None, delta
 
@@ -300,10 +297,7 @@ def privunit_command(
     json: Json = False,
 ) -> None:
     """PrivUnit: p, gamma, m and the exact epsilon of a direction (with --eps2, of direction and norm)."""
-    rule = "condition-1" if gamma == "sufficient" else gamma
-    if rule not in GAMMA_RULES:
-        raise InvalidInput("gamma", gamma, "use exact, sufficient (condition-1) or condition-2")
-    constants = privunit_constants(dim, eps0, eps1, rule)
+    constants = privunit_constants(dim, eps0, eps1, gamma)
     event: Event = constants.event
     if eps2 is not None:
         event = Composed((event, scalar_dp_constants(eps2).event))
@@ -315,7 +309,7 @@ def privunit_command(
         "mechanism": "privunit" if eps2 is None else "privunit x scalar-dp",
         "p": constants.p,
         "gamma": constants.gamma,
-        "gamma_rule": rule,
+        "gamma_rule": gamma,
         "q": constants.q,
         "m": constants.m,
     }
@@ -369,19 +363,33 @@ def compose_command(
 ) -> None:
     """Several releases from a TOML file, composed: a vector and a step size, say."""
     spec = _read_toml(file)
-    rounds, relation = int(spec.pop("rounds", 1)), Relation.parse(spec.pop("relation", "add-remove"))
-    delta, units = _required(spec, "delta", file), spec.pop("units", None)
+    rounds, relation = _whole(spec, "rounds", file, 1), Relation.parse(spec.pop("relation", "add-remove"))
+    delta, units = _real(spec, "delta", file), spec.pop("units", None)
     observer, unit = Observer.parse(spec.pop("observer", "model user")), Unit.parse(spec.pop("unit", "client"))
+    drawn = parse_sampling(str(spec.pop("sampling", "full")))
     releases = _required(spec, "release", file)
-    _no_more(spec, file, "delta, relation, rounds, units, observer, unit, release")
+    _no_more(spec, file, "delta, relation, rounds, sampling, units, observer, unit, release")
+    if not (isinstance(releases, list) and releases and all(isinstance(entry, dict) for entry in releases)):
+        raise InvalidInput("release", releases, f"in {file}: give at least one [[release]] table")
     named = [(entry.get("name", entry.get("mechanism")), _release(dict(entry), file)) for entry in releases]
     with working("composing"):
         whole = Composed(tuple(event for _, event in named))
         certificate = certify(
-            whole, relation=relation, observer=observer, rounds=rounds, delta=delta, unit=unit, units=units
+            whole,
+            relation=relation,
+            observer=observer,
+            rounds=rounds,
+            delta=delta,
+            unit=unit,
+            units=units,
+            sampling=drawn,
         )
         alone = [
-            {"release": name, "epsilon": account_of(Repeated(event, rounds), relation).epsilon(delta), "delta": delta}
+            {
+                "release": name,
+                "epsilon": account_of(Repeated(sampled(event, drawn), rounds), relation).epsilon(delta),
+                "delta": delta,
+            }
             for name, event in named
         ]
     result = {"mechanism": f"{len(named)} releases", **_certified(certificate), "releases": alone}
@@ -392,7 +400,7 @@ def _release(entry: dict[str, Any], file: Path) -> Event:
     """One [[release]] table as an event of one round."""
     mechanism = str(_required(entry, "mechanism", file))
     entry.pop("name", None)
-    sampling, repeat = parse_sampling(entry.pop("sampling", "full")), int(entry.pop("times", 1))
+    repeat = _whole(entry, "times", file, 1)
     makers = {
         "gaussian": ("noise_multiplier", Gaussian),
         "laplace": ("noise_multiplier", Laplace),
@@ -402,26 +410,22 @@ def _release(entry: dict[str, Any], file: Path) -> Event:
     event: Event
     if mechanism in makers:
         key, make = makers[mechanism]
-        event = make(float(_required(entry, key, file)))
+        event = make(_real(entry, key, file))
     elif mechanism == "approximate":
-        event = Approximate(Pure(float(_required(entry, "epsilon", file))), float(_required(entry, "delta", file)))
+        event = Approximate(Pure(_real(entry, "epsilon", file)), _real(entry, "delta", file))
     elif mechanism == "privunit":
-        d, eps0, eps1 = (_required(entry, key, file) for key in ("dim", "eps0", "eps1"))
-        parts = [privunit_constants(int(d), eps0, eps1, entry.pop("gamma", "exact")).event]
+        d, eps0, eps1 = _whole(entry, "dim", file), _real(entry, "eps0", file), _real(entry, "eps1", file)
+        parts = [privunit_constants(d, eps0, eps1, entry.pop("gamma", "exact")).event]
         if "eps2" in entry:
-            parts.append(scalar_dp_constants(entry.pop("eps2")).event)
+            parts.append(scalar_dp_constants(_real(entry, "eps2", file)).event)
         event = Composed(tuple(parts))
     elif mechanism == "none":
         event = NonPrivate()
     else:
         known = ", ".join([*makers, "approximate", "privunit", "none"])
         raise InvalidInput("mechanism", mechanism, f"in {file}: use one of {known}")
-    _no_more(entry, file, "mechanism, name, sampling, times and the mechanism's own numbers")
-    return Repeated(_sampled(event, sampling), repeat) if repeat != 1 else _sampled(event, sampling)
-
-
-def _sampled(event: Event, sampling: Sampling) -> Event:
-    return event if isinstance(sampling, Full) else Sampled(event, sampling)
+    _no_more(entry, file, "mechanism, name, times and the mechanism's own numbers; sampling stands above, once")
+    return Repeated(event, repeat) if repeat != 1 else event
 
 
 def _certified(
@@ -449,6 +453,8 @@ def _statement(
         "scope": "one round",
         "rounds": 1,
         "accountant": accountant,
+        "assumptions": [warning.message for warning in warnings if warning.code in ("assumed", "shuffler")],
+        "units": None,
         "warnings": [warning.to_json() for warning in warnings],
     }
 
@@ -485,12 +491,15 @@ def _shift(text: str) -> tuple[tuple[int, int], ...]:
         for part in text.split(","):
             k, times, count = part.partition("x")
             if times:
+                require(int(count) >= 1, "shift", text, "write 2x3 for three coordinates that move by 2")
                 pairs.append((abs(int(k)), int(count)))
             else:
                 flat.append(int(k))
-    except ValueError:
+    except ValueError as error:
+        if isinstance(error, InvalidInput):
+            raise
         raise InvalidInput("shift", text, "write whole numbers as 2,2,2 or 2x3") from None
-    return tuple(pairs) + shift_counts(flat)
+    return tuple((k, count) for k, count in pairs if k) + shift_counts(flat)
 
 
 def _read_toml(file: Path) -> dict[str, Any]:
@@ -506,6 +515,20 @@ def _required(table: dict[str, Any], key: str, file: Path) -> Any:
     if key not in table:
         raise InvalidInput(key, None, f"is missing in {file}: add it")
     return table.pop(key)
+
+
+def _real(table: dict[str, Any], key: str, file: Path) -> float:
+    value = _required(table, key, file)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidInput(key, value, f"in {file}: must be a number")
+    return float(value)
+
+
+def _whole(table: dict[str, Any], key: str, file: Path, default: int | None = None) -> int:
+    value = table.pop(key, default) if default is not None else _required(table, key, file)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InvalidInput(key, value, f"in {file}: must be a whole number, at least 1")
+    return value
 
 
 def _no_more(table: dict[str, Any], file: Path, known: str) -> None:

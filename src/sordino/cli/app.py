@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import sordino
-from sordino.cli import account, certify, demo
+from sordino.cli import account, certify, data, demo
 
 app = typer.Typer(
     name="sordino",
@@ -34,5 +34,6 @@ def _root(
 
 
 app.add_typer(account.app, name="account")
+app.add_typer(data.app, name="data")
 app.command("certify")(certify.certify_command)
 app.command("demo")(demo.demo_command)

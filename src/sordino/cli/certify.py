@@ -9,10 +9,8 @@ import typer
 
 from sordino.cli.output import show, working
 from sordino.errors import InvalidInput
-from sordino.privacy.accountants import account_of
-from sordino.privacy.guarantee import Certificate, Guarantee, Warning
-from sordino.privacy.ledger import LedgerRecord, read_ledger
-from sordino.types import Observer
+from sordino.privacy.certification import certify_ledger
+from sordino.privacy.ledger import read_ledger
 
 __all__ = ["certify_command"]
 
@@ -29,7 +27,9 @@ def certify_command(
     if chosen is None:
         raise InvalidInput("delta", None, f"{path} names none: give --delta")
     with working("accounting"):
-        certificate = ledger_certificate(record, float(chosen))
+        certificate = certify_ledger(record, _number(chosen, path))
+    if not certificate.guarantees:
+        raise InvalidInput("ledger", str(path), "holds no release yet: nothing has been spent")
     result = {"ledger": str(path), "releases": len(record.entries)}
     if json:
         show("", result | certificate.to_json(), as_json=True)
@@ -38,30 +38,7 @@ def certify_command(
     print(certificate)
 
 
-def ledger_certificate(record: LedgerRecord, delta: float) -> Certificate:
-    """The total spent, against each observer that saw anything."""
-    seen = [observer for observer in Observer if any(observer in entry.observers for entry in record.entries)]
-    rounds = len({entry.round for entry in record.entries})
-    guarantees, warnings = [], []
-    for observer in seen:
-        account = account_of(record.spent(observer), record.relation)
-        units = record.description.get("units")
-        guarantees.append(
-            Guarantee(
-                unit=record.unit,
-                relation=record.relation,
-                observer=observer,
-                scope="all rounds",
-                rounds=rounds,
-                epsilon=account.epsilon(delta),
-                delta=delta,
-                accountant=account.accountant,
-                assumptions=tuple(record.description.get("assumptions", ())),
-                units=units,
-            )
-        )
-        warnings += [Warning("no-valid-guarantee", claim) for claim in account.claims]
-    if record.recovered:
-        text = f"{record.recovered} torn line(s) after a crash, each counted as the costliest release"
-        warnings.append(Warning("recovered", text))
-    return Certificate(tuple(guarantees), tuple(dict.fromkeys(warnings)))
+def _number(value: object, path: Path) -> float:
+    if isinstance(value, int | float):
+        return float(value)
+    raise InvalidInput("delta", value, f"{path} names no number: give --delta")

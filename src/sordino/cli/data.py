@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
+from rich.console import Console
+from rich.table import Table
 
 from sordino.cli.output import show, working
 from sordino.data import CATALOGUE, Dataset, FederatedData, fetch, label_histogram, load, partition, where
@@ -21,21 +23,35 @@ Name = Annotated[str, typer.Argument(help="A data set's name, or npz:FOLDER, csv
 
 @app.command("list")
 def list_command(json: Json = False) -> None:
-    """List the data sets, and whether they are here."""
+    """List the data sets, their natural clients if they have any, and the folder if they are here."""
     rows = [
         {
             "name": name,
             "records": entry.records,
-            "test records": entry.test_records,
+            "test": entry.test_records,
             "features": _shape(entry.shape),
             "classes": entry.classes,
-            "natural clients": entry.clients,
+            "clients": entry.clients,
             "found": where(name),
         }
         for name, entry in CATALOGUE.items()
     ]
-    get = "sordino data fetch NAME, or put the files into $SORDINO_DATA/NAME"
-    show("Data", {"to get one": get, "your own": "npz:FOLDER, csv:FILE, hf:NAME", "data sets": rows}, as_json=json)
+    if json:
+        show("", {"data sets": rows}, as_json=True)
+        return
+    _print_rows(rows)
+    print("get one: sordino data fetch NAME, or put its files into $SORDINO_DATA/NAME")
+    print("your own: npz:FOLDER, csv:FILE or hf:NAME in place of a name")
+
+
+def _print_rows(rows: list[dict[str, Any]]) -> None:
+    """A table in which a long folder is folded, so that names stay whole."""
+    table = Table(box=None)
+    for column in rows[0]:
+        table.add_column(column, no_wrap=column != "found", overflow="fold")
+    for row in rows:
+        table.add_row(*("-" if value is None else str(value) for value in row.values()))
+    Console().print(table, highlight=False)
 
 
 @app.command("fetch")
@@ -77,13 +93,14 @@ def info_command(
 
 
 def _facts(dataset: Dataset) -> dict[str, Any]:
+    counts = np.bincount(dataset.y, minlength=dataset.classes)
     return {
         "records": len(dataset.y),
         "test records": len(dataset.y_test),
         "features": _shape(dataset.x.shape[1:]),
         "type": str(dataset.x.dtype),
         "classes": dataset.classes,
-        "records a class": np.bincount(dataset.y, minlength=dataset.classes).tolist(),
+        "records a class": counts.tolist() if dataset.classes <= 20 else _spread(counts),
         "natural clients": len(dataset.client_names) or None,
     }
 

@@ -1,6 +1,6 @@
 """Tables: UCI Heart Disease by hospital and UCI Adult by occupation.
 
-Nothing here is estimated from the records. Numbers are mapped from a fixed, public range to [-1, 1] and cut off
+No statistic of the records is computed here. Numbers are mapped from a fixed, public range to [-1, 1] and cut off
 there; categories come from a fixed, public vocabulary. Scaling by the data's own mean and deviation would be a release
 of its own that no certificate counts.
 """
@@ -92,9 +92,8 @@ def load_heart_disease() -> Dataset:
     """740 patients of 4 hospitals, x [N, 13]; the label says whether there is heart disease (num > 0).
 
     Rows and columns are FLamby's (Fed-Heart-Disease): without slope, ca and thal, then without rows that miss a value;
-    chest pain and electrocardiogram become indicator columns. FLamby scales by each hospital's own mean and deviation
-    and holds out a random 34 %; here the scale is public, and of each hospital's sick and healthy patients every third
-    is held out.
+    chest pain and electrocardiogram become indicator columns. FLamby holds out a random 34 % of each hospital, sick and
+    healthy alike; here it is every third of each hospital's sick and of its healthy patients, which needs no seed.
     """
     rows = [_read_hospital(path) for path in obtain(HEART_DISEASE)]
     hospital = np.repeat(np.arange(len(rows), dtype=np.int32), [len(part) for part in rows])
@@ -159,7 +158,8 @@ _OCCUPATIONS = _words(
     "? Adm-clerical Armed-Forces Craft-repair Exec-managerial Farming-fishing Handlers-cleaners Machine-op-inspct "
     "Other-service Priv-house-serv Prof-specialty Protective-serv Sales Tech-support Transport-moving"
 )
-# The words and the codes' ranges are those of the census questionnaire, as the data set's description lists them.
+# The words are those that the data set's description (adult.names) lists, and "?" for what is missing; the ranges are
+# round numbers about those published for this public data set.
 _ADULT_COLUMNS = (
     Range(0, 0, 100),  # age
     Range(2, 1e4, 2e6, log=True),  # fnlwgt, how many people a row stands for

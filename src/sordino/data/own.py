@@ -139,7 +139,8 @@ def _labels(field: str, values: NDArray[Any]) -> Labels:
     good = values.ndim == 1 and np.issubdtype(values.dtype, np.number)
     require(good, field, f"{values.dtype}{list(values.shape)}", "labels must be one number a record")
     bad = values[(values < 0) | (values != np.floor(values))]
-    require(len(bad) == 0, field, bad[0] if len(bad) else None, "number the classes 0, 1, 2, ...")
+    if len(bad):
+        raise InvalidInput(field, bad[0].item(), "number the classes 0, 1, 2, ...")
     return values.astype(np.int32)
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from sordino.types import Key, Scalar, Vector
+from sordino.errors import require
+from sordino.privacy.quantized import Sensitivities, assumed_sensitivities, client_sensitivities
+from sordino.types import Bounder, Key, Relation, Scalar, Vector
 
-__all__ = ["dequantize", "quantize"]
+__all__ = ["dequantize", "quantize", "require_made_for", "sensitivities"]
 
 
 def quantize(key: Key, vector: Vector, levels: int, bound: Scalar) -> jax.Array:
@@ -22,3 +24,17 @@ def quantize(key: Key, vector: Vector, levels: int, bound: Scalar) -> jax.Array:
 def dequantize(integers: jax.Array, levels: int, bound: Scalar) -> Vector:
     """The vector that the integers stand for."""
     return integers.astype(jnp.float32) * (bound / levels)
+
+
+def sensitivities(d: int, levels: int, relation: Relation, mu: float | None) -> Sensitivities:
+    """Worst case, or assumed where mu is given."""
+    return client_sensitivities(d, levels, relation) if mu is None else assumed_sensitivities(d, levels, mu)
+
+
+def require_made_for(bounder: Bounder, bound: Scalar, d: int, made_for: int | None = None) -> None:
+    """A mechanism's guarantee holds for the bound and the dimension that it was made for, and for no others."""
+    given, largest = float(bounder.bound), float(bound)
+    remedy = f"the mechanism was made for vectors of norm at most {largest:g}"
+    require(given <= largest * (1 + 1e-7), "bound", given, remedy)
+    if made_for is not None:
+        require(d == made_for, "d", d, f"the mechanism was made for {made_for} coordinates")

@@ -1,4 +1,4 @@
-"""Exact draws from an integer law by Walker's alias method: one uniform column, one comparison.
+"""Draws from an integer law, accurate to 2^-32 a column, by Walker's alias method: one uniform column, one comparison.
 
 The table is built once on the host in float64; a draw costs two random words and two look-ups, whatever the law. Its
 length is a power of two, so that a column is some bits of a random word, without the bias of a remainder.

@@ -17,13 +17,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from sordino.errors import require
-from sordino.mechanisms._lattice import dequantize, quantize
+from sordino.mechanisms._lattice import dequantize, quantize, require_made_for, sensitivities
+from sordino.mechanisms._packing import pack, unpack
 from sordino.mechanisms._table import Table, table
-from sordino.mechanisms.packing import pack, unpack
 from sordino.privacy import events
 from sordino.privacy.binomial import binomial_bits, binomial_event, cpsgd_coins
 from sordino.privacy.coins import log_binomial_pmf
-from sordino.privacy.quantized import assumed_sensitivities, client_sensitivities
 from sordino.types import Aggregate, Bounder, Key, Relation, Scalar, Vector
 
 __all__ = ["Binomial", "binomial"]
@@ -35,6 +34,7 @@ class Binomial:
     """See the module."""
 
     bound: Scalar
+    d: int = field(metadata={"static": True})
     levels: int = field(metadata={"static": True})  # s
     coins: int = field(metadata={"static": True})  # N, even
     failure: float = field(metadata={"static": True})  # delta that a message spends on the tails
@@ -42,6 +42,7 @@ class Binomial:
 
     def encode(self, key: Key, vector: Vector) -> jax.Array:
         """Line 3, in whole numbers."""
+        require(vector.shape == (self.d,), "vector", vector.shape, f"the mechanism was made for {self.d} coordinates")
         return quantize(key, vector, self.levels, self.bound)
 
     def add_noise(self, key: Key, integers: jax.Array) -> jax.Array:
@@ -73,15 +74,9 @@ class Binomial:
 
     def event(self, bounder: Bounder, relation: Relation, d: int) -> events.Event:
         """The proven concentrated bound, not cpSGD's Theorem 1."""
-        if self.mu is not None:
-            return binomial_event(self.coins, assumed_sensitivities(d, self.levels, self.mu), self.failure)
-        require(
-            float(bounder.bound) <= float(self.bound) * (1 + 1e-6),
-            "bound",
-            float(bounder.bound),
-            f"the quantiser was made for vectors of norm at most {float(self.bound):g}",
-        )
-        return binomial_event(self.coins, client_sensitivities(d, self.levels, relation), self.failure)
+        require_made_for(bounder, self.bound, d, self.d)
+        bounds = sensitivities(d, self.levels, relation, self.mu)
+        return bounds.stated(binomial_event(self.coins, bounds, self.failure))
 
     def bits(self, d: int) -> int:
         """t = ceil(log2(2 (s + N/2) + 1)) a coordinate (the paper counts N for N/2)."""
@@ -107,12 +102,12 @@ def binomial(
     require(isinstance(levels, int) and levels >= 1, "levels", levels, "must be a whole number, at least 1")
     require(0 < delta < 1, "delta", delta, "must lie in (0, 1)")
     require((coins is None) != (epsilon is None), "coins", coins, "give either coins or epsilon")
-    bounds = client_sensitivities(d, levels, relation) if mu is None else assumed_sensitivities(d, levels, mu)
+    bounds = sensitivities(d, levels, relation, mu)
     if coins is None:
         assert epsilon is not None
         coins = cpsgd_coins(epsilon, bounds, delta)
     require(isinstance(coins, int) and coins >= 2, "coins", coins, "must be a whole number, at least 2")
-    return Binomial(bound, levels, coins + coins % 2, delta / 10, mu)
+    return Binomial(bound, d, levels, coins + coins % 2, delta / 10, mu)
 
 
 @lru_cache(maxsize=8)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sordino.errors import require
-from sordino.mechanisms._lattice import dequantize, quantize
+from sordino.mechanisms._lattice import dequantize, quantize, require_made_for
 from sordino.mechanisms._table import Table, fold, table
 from sordino.privacy import events
 from sordino.privacy.quantized import bits_for, client_sensitivities
@@ -57,12 +57,7 @@ class DiscreteGaussian:
 
     def event(self, bounder: Bounder, relation: Relation, d: int) -> events.Event:
         """rho-zCDP."""
-        require(
-            float(bounder.bound) <= float(self.bound) * (1 + 1e-6),
-            "bound",
-            float(bounder.bound),
-            f"the quantiser was made for vectors of norm at most {float(self.bound):g}",
-        )
+        require_made_for(bounder, self.bound, d)
         l2 = client_sensitivities(d, self.levels, relation).l2
         return events.ZeroConcentrated(l2**2 / (2 * self.noise_std**2))
 

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import betainccinv
 
-from sordino.errors import require
+from sordino.mechanisms._lattice import require_made_for
 from sordino.mechanisms.scalar_dp import ScalarDP, scalar_dp
 from sordino.privacy import events
 from sordino.privacy.privunit import PrivUnitConstants, privunit_constants
@@ -84,15 +84,8 @@ class PrivUnit:
         return self.norm.level_of(self.direction.m * jnp.linalg.norm(vector))
 
     def event(self, bounder: Bounder, relation: Relation, d: int) -> events.Event:
-        """(eps0 + eps1 + eps2)-DP, with its exact loss. Any two inputs are covered, whatever the relation."""
-        require(d == self.direction.d, "dim", d, f"the constants were computed for {self.direction.d} coordinates")
-        largest = self.norm.constants.bound
-        require(
-            float(bounder.bound) <= largest * (1 + 1e-6),
-            "bound",
-            float(bounder.bound),
-            f"ScalarDP was made for norms up to {largest:g}",
-        )
+        """(eps0 + eps1 + eps2)-DP, with its exact loss: any two inputs are covered."""
+        require_made_for(bounder, self.norm.constants.bound, d, self.direction.d)
         return events.Composed((self.direction.event, self.norm.event))
 
     def bits(self, d: int) -> int:

@@ -22,16 +22,11 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from sordino.errors import InvalidInput, require
-from sordino.mechanisms._lattice import dequantize, quantize
+from sordino.mechanisms._lattice import dequantize, quantize, require_made_for, sensitivities
+from sordino.mechanisms._packing import pack, unpack
 from sordino.mechanisms._table import LARGEST_TABLE, Table, fold, table
-from sordino.mechanisms.packing import pack, unpack
 from sordino.privacy import events
-from sordino.privacy.quantized import (
-    Calibration,
-    assumed_sensitivities,
-    calibrate_quantized,
-    client_sensitivities,
-)
+from sordino.privacy.quantized import Calibration, calibrate_quantized
 from sordino.privacy.tdl import tdl_pmf
 from sordino.types import Aggregate, Bounder, Key, Relation, Scalar, Vector
 
@@ -47,6 +42,7 @@ class Qtdl:
     """See the module. `bound` is the norm bound of the vectors that come in."""
 
     bound: Scalar
+    d: int = field(metadata={"static": True})
     levels: int = field(metadata={"static": True})  # s
     calibration: Calibration = field(metadata={"static": True})
     output: str = field(metadata={"static": True})  # "wrap" or "clamp"
@@ -54,6 +50,7 @@ class Qtdl:
 
     def encode(self, key: Key, vector: Vector) -> jax.Array:
         """Line 3, in whole numbers."""
+        require(vector.shape == (self.d,), "vector", vector.shape, f"the mechanism was made for {self.d} coordinates")
         return quantize(key, vector, self.levels, self.bound)
 
     def add_noise(self, key: Key, integers: jax.Array) -> jax.Array:
@@ -93,15 +90,9 @@ class Qtdl:
 
     def event(self, bounder: Bounder, relation: Relation, d: int) -> events.Event:
         """The noise against the sensitivities of the quantised vector under `relation`."""
-        if self.mu is not None:
-            return self.calibration.event_under(assumed_sensitivities(d, self.levels, self.mu))
-        require(
-            float(bounder.bound) <= float(self.bound) * (1 + 1e-6),
-            "bound",
-            float(bounder.bound),
-            f"the quantiser was made for vectors of norm at most {float(self.bound):g}",
-        )
-        return self.calibration.event_under(client_sensitivities(d, self.levels, relation))
+        require_made_for(bounder, self.bound, d, self.d)
+        bounds = sensitivities(d, self.levels, relation, self.mu)
+        return bounds.stated(self.calibration.event_under(bounds))
 
     def bits(self, d: int) -> int:
         """t bits a coordinate."""
@@ -129,11 +120,10 @@ def qtdl(
     require(0 < epsilon < math.inf, "epsilon", epsilon, "must be finite and positive")
     if output not in ("wrap", "clamp"):
         raise InvalidInput("output", output, "use wrap or clamp")
-    bounds = client_sensitivities(d, levels, relation) if mu is None else assumed_sensitivities(d, levels, mu)
-    calibration = calibrate_quantized(bounds, epsilon, delta, noise)
+    calibration = calibrate_quantized(sensitivities(d, levels, relation, mu), epsilon, delta, noise)
     if calibration.bits > 31:
         raise InvalidInput("levels", levels, f"{calibration.bits} bits a coordinate do not fit int32: use fewer levels")
-    return Qtdl(bound, levels, calibration, output, mu)
+    return Qtdl(bound, d, levels, calibration, output, mu)
 
 
 @jax.jit

@@ -11,6 +11,7 @@ private output, so it may simply travel; where it does not, the nearest a |j - b
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -45,7 +46,9 @@ class ScalarDP:
         key_round, key_truth, key_lie = jax.random.split(key, 3)
         kr = k * jnp.clip(norm / self.constants.bound, 0.0, 1.0)
         J = jnp.floor(kr) + (jax.random.uniform(key_round, kr.shape) < kr - jnp.floor(kr))
-        truth = jax.random.uniform(key_truth, kr.shape) < self.constants.truth_prob
+        # A whole threshold, rounded down: a float32 uniform number could not lie as rarely as a large eps2 wants.
+        threshold = jnp.uint32(math.floor(self.constants.truth_prob * 2.0**32))
+        truth = jax.random.bits(key_truth, kr.shape, jnp.uint32) < threshold
         other = jax.random.randint(key_lie, kr.shape, 0, k)  # one of the k others: skip J
         level = jnp.where(truth, J, other + (other >= J)).astype(jnp.int32)
         return NoisyNorm(self.value(level), level)

@@ -110,9 +110,10 @@ def _by_group(x: Array) -> Array:
 
 
 def _by_batch(x: Array, weight: Array) -> Array:
-    """Mean 0 and variance 1 over the pixels and records of a channel; padding does not count."""
+    """Mean 0 and variance 1 over the pixels and records of a channel; padding counts only when alone."""
     weight = weight.astype(x.dtype)
-    share = weight / jnp.maximum(jnp.sum(weight), jnp.finfo(x.dtype).tiny)
+    total = jnp.sum(weight)
+    share = jnp.where(total > 0, weight / jnp.maximum(total, jnp.finfo(x.dtype).tiny), 1 / len(weight))
     mean = jnp.mean(x, axis=(1, 2)) @ share
     centred = x - mean[:, None, None, None]
     variance = jnp.mean(jnp.square(centred), axis=(1, 2)) @ share

@@ -2,8 +2,8 @@
 
 from sordino.privacy.accountants import Account, account_of, delta_of, epsilon_of
 from sordino.privacy.budget import Budget
-from sordino.privacy.calibrate import calibrate, calibrate_gaussian
-from sordino.privacy.certify import certify
+from sordino.privacy.calibration import calibrate, calibrate_gaussian
+from sordino.privacy.certification import certify, certify_ledger
 from sordino.privacy.guarantee import Certificate, Guarantee, Warning
 from sordino.privacy.ledger import Ledger, LedgerRecord, read_ledger
 from sordino.privacy.sampling import (
@@ -33,6 +33,7 @@ __all__ = [
     "calibrate",
     "calibrate_gaussian",
     "certify",
+    "certify_ledger",
     "delta_of",
     "epsilon_of",
     "parse_sampling",

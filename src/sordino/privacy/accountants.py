@@ -24,6 +24,7 @@ from sordino.privacy.coins import log_binomial_pmf
 from sordino.privacy.concentrated import zcdp_delta, zcdp_epsilon
 from sordino.privacy.events import (
     Approximate,
+    Assumed,
     Claimed,
     Composed,
     DiscreteNoise,
@@ -81,23 +82,27 @@ class Account:
 
     def delta(self, epsilon: float) -> float:
         """The least delta that is proven at this epsilon."""
-        require(epsilon >= 0, "epsilon", epsilon, "must not be negative")
+        require(epsilon >= 0, "epsilon", epsilon, "must be a number that is not negative")
         return self._delta(epsilon)
 
 
-def epsilon_of(event: Event, delta: float, relation: Relation = Relation.ADD_REMOVE) -> float:
+def epsilon_of(event: Event, delta: float, relation: Relation | str = Relation.ADD_REMOVE) -> float:
     """The least proven epsilon of `event` at `delta`."""
     return account_of(event, relation).epsilon(delta)
 
 
-def delta_of(event: Event, epsilon: float, relation: Relation = Relation.ADD_REMOVE) -> float:
+def delta_of(event: Event, epsilon: float, relation: Relation | str = Relation.ADD_REMOVE) -> float:
     """The least proven delta of `event` at `epsilon`."""
     return account_of(event, relation).delta(epsilon)
 
 
-@lru_cache(maxsize=16)  # an account may hold a long lattice
-def account_of(event: Event, relation: Relation = Relation.ADD_REMOVE) -> Account:
+def account_of(event: Event, relation: Relation | str = Relation.ADD_REMOVE) -> Account:
     """Choose the accountant for `event` under `relation`."""
+    return _account_of(event, Relation.parse(relation))
+
+
+@lru_cache(maxsize=16)  # an account may hold a long lattice
+def _account_of(event: Event, relation: Relation) -> Account:
     if isinstance(event, Parallel):
         return _worst([account_of(branch, relation) for branch in event.events])
     tally = _Tally()
@@ -277,6 +282,8 @@ def _flatten(event: Event, count: int, relation: Relation, tally: _Tally) -> Non
         case Claimed(claim, inner):
             tally.claims.append(claim)
             _flatten(inner, count, relation, tally)
+        case Assumed(_, _, inner):  # `certify` prints the assumption
+            _flatten(inner, count, relation, tally)
         case Approximate(inner, delta):
             tally.log_kept += count * math.log1p(-delta) if delta < 1 else -math.inf
             _flatten(inner, count, relation, tally)
@@ -307,7 +314,10 @@ def _flatten_sampled(
         return None
     if isinstance(inner, Claimed):
         tally.claims.append(inner.claim)
+    if isinstance(inner, Claimed | Assumed):
         return _flatten_sampled(inner.event, sampling, count, relation, tally)
+    if isinstance(inner, Composed | Repeated):
+        return _flatten_sampled(_joint(inner, relation), sampling, count, relation, tally)
     fixed_size = isinstance(sampling, WithoutReplacement | WithReplacement)
     if fixed_size and relation is not Relation.REPLACE_ONE:
         raise Refused(
@@ -332,6 +342,23 @@ def _flatten_sampled(
     raise Refused(
         f"no amplification theorem here covers a {inner.kind} release with sampling {sampling} under {relation}",
         "account it with sampling full, which always holds",
+    )
+
+
+def _joint(event: Event, relation: Relation) -> Event:
+    """Several releases about one sample, as one: Gaussians add mu^2, pure releases add epsilon."""
+    tally = _Tally()
+    _flatten(event, 1, relation, tally)
+    kinds = {type(leaf) for leaf in tally.leaves}
+    if kinds == {Gaussian} and tally.failure == 0:
+        return Gaussian(1 / compose_mu(_mus(tally.leaves)))
+    if kinds <= {Pure, FiniteLoss, Laplace}:
+        joint = Pure(math.fsum(_pure_bound(leaf) * count for leaf, count in tally.leaves.items()))
+        return Approximate(joint, tally.failure) if tally.failure else joint
+    names = ", ".join(sorted(leaf.kind for leaf in tally.leaves))
+    raise Refused(
+        f"no amplification theorem here covers {names} released together from one sample",
+        "account them with sampling full, which always holds",
     )
 
 
@@ -378,6 +405,7 @@ def _discrete_loss(event: DiscreteNoise, step: float) -> PrivacyLossDistribution
     support, log_p = _log_pmf(event)
     parts = []
     for k, count in event.shifts:
+        k = min(k, len(log_p))  # further apart than the table is wide: nothing in common
         here, there = log_p[k:], log_p[: len(log_p) - k]  # p(y) and p(y - k) where both are on the table
         mass = np.exp(here)
         parts.append(rounded_loss(here - there, mass, max(0.0, 1 - float(mass.sum())), step).self_compose(count))

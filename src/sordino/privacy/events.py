@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -24,6 +25,7 @@ from sordino.privacy.sampling import (
 
 __all__ = [
     "Approximate",
+    "Assumed",
     "Claimed",
     "Composed",
     "DiscreteNoise",
@@ -39,6 +41,8 @@ __all__ = [
     "ZeroConcentrated",
     "event_from_json",
     "event_to_json",
+    "parts_of",
+    "sampled",
 ]
 
 
@@ -99,6 +103,9 @@ class ZeroConcentrated(Event):
 
     def __post_init__(self) -> None:
         require(self.rho >= 0, "rho", self.rho, "must not be negative")
+        require(self.xi >= 0, "xi", self.xi, "must not be negative")
+        impossible = self.pure_epsilon == 0 and self.rho > 0
+        require(self.pure_epsilon >= 0 and not impossible, "pure_epsilon", self.pure_epsilon, "must be positive")
 
 
 @dataclass(frozen=True)
@@ -115,13 +122,14 @@ class FiniteLoss(Event):
     def __post_init__(self) -> None:
         total = math.fsum(self.probabilities)
         same = len(self.losses) == len(self.probabilities) > 0
-        require(
-            same,
-            "probabilities",
-            len(self.probabilities),
-            f"give one for each of the {len(self.losses)} losses",
-        )
+        require(same, "probabilities", self.probabilities, f"give one for each of the {len(self.losses)} losses")
+        require(all(math.isfinite(loss) for loss in self.losses), "losses", self.losses, "must be finite")
+        require(min(self.probabilities) >= 0, "probabilities", self.probabilities, "must not be negative")
         require(abs(total - 1) < 1e-9, "probabilities", total, "must sum to 1")
+        other = math.fsum(p * math.exp(-loss) for p, loss in zip(self.probabilities, self.losses, strict=True))
+        require(
+            other <= 1 + 1e-9, "losses", self.losses, "no second law has these losses: E[e^-loss] must not exceed 1"
+        )
 
 
 @dataclass(frozen=True)
@@ -129,13 +137,20 @@ class DiscreteNoise(Event):
     """Integer noise of a named law on every coordinate, for a known integer shift between neighbours.
 
     `shifts` lists (k, how many coordinates move by k). Laws and their parameters: tdl (m, alpha),
-    discrete-laplace (alpha), discrete-gaussian (noise std), binomial (N).
+    discrete-laplace (alpha), discrete-gaussian (noise std), binomial (N, even). It speaks of that shift only, so it
+    can be accounted but not certified.
     """
 
     law: str
     parameters: tuple[float, ...]
     shifts: tuple[tuple[int, int], ...]
     kind: ClassVar[str] = "discrete-noise"
+
+    def __post_init__(self) -> None:
+        right = all(k >= 1 and count >= 1 for k, count in self.shifts)
+        require(right, "shifts", self.shifts, "give (distance, coordinates) pairs of whole numbers, both at least 1")
+        odd = self.law == "binomial" and self.parameters[0] % 2 == 1
+        require(not odd, "coins", self.parameters, "must be even, so that N/2 is whole")
 
 
 @dataclass(frozen=True)
@@ -163,6 +178,16 @@ class Claimed(Event):
 
 
 @dataclass(frozen=True)
+class Assumed(Event):
+    """A release whose sensitivity is assumed and enforced by nothing; every certificate of it says so."""
+
+    assumption: str
+    unit: str  # what the assumption is about: "client" or "record"
+    event: Event
+    kind: ClassVar[str] = "assumed"
+
+
+@dataclass(frozen=True)
 class NonPrivate(Event):
     """A release without protection: epsilon is infinite, and printed so."""
 
@@ -172,7 +197,11 @@ class NonPrivate(Event):
 
 @dataclass(frozen=True)
 class Sampled(Event):
-    """`event` run on a secret sample of the units."""
+    """`event` run on a secret sample of the units.
+
+    Samples of different `Sampled` events are drawn independently. Several releases about one sample are one event,
+    `Sampled(Composed(...), sampling)`.
+    """
 
     event: Event
     sampling: Sampling
@@ -188,7 +217,7 @@ class Repeated(Event):
     kind: ClassVar[str] = "repeated"
 
     def __post_init__(self) -> None:
-        whole = isinstance(self.count, int) and self.count >= 0
+        whole = float(self.count).is_integer() and self.count >= 0
         require(whole, "rounds", self.count, "must be a whole number, at least 0")
 
 
@@ -210,6 +239,9 @@ class Parallel(Event):
     events: tuple[Event, ...]
     kind: ClassVar[str] = "parallel"
 
+    def __post_init__(self) -> None:
+        require(len(self.events) > 0, "events", self.events, "give at least one")
+
 
 _KINDS: dict[str, type[Event]] = {
     cls.kind: cls
@@ -222,6 +254,7 @@ _KINDS: dict[str, type[Event]] = {
         DiscreteNoise,
         Approximate,
         Claimed,
+        Assumed,
         NonPrivate,
         Sampled,
         Repeated,
@@ -229,6 +262,20 @@ _KINDS: dict[str, type[Event]] = {
         Parallel,
     )
 }
+
+
+def sampled(event: Event, sampling: Sampling) -> Event:
+    """`event` on a sample; nothing is gained where everybody takes part or nothing is private."""
+    return event if isinstance(sampling, Full) or isinstance(event, NonPrivate) else Sampled(event, sampling)
+
+
+def parts_of(event: Event) -> Iterator[Event]:
+    """The event and everything nested in it."""
+    yield event
+    for value in vars(event).values():
+        for part in value if isinstance(value, tuple) else (value,):
+            if isinstance(part, Event):
+                yield from parts_of(part)
 
 
 def event_to_json(event: Event) -> dict[str, Any]:

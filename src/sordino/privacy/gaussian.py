@@ -9,6 +9,7 @@ mu^2 = sum mu_i^2. Every root is returned on the private side.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterable
 
 from scipy.optimize import brentq
@@ -42,7 +43,7 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
         delta = float(erf(a / _ROOT_2) - erf(b / _ROOT_2)) / 2 - math.expm1(epsilon) * float(ndtr(b))
     else:
         delta = float(ndtr(a)) - math.exp(epsilon + float(log_ndtr(b)))
-    return min(1.0, max(0.0, delta))
+    return min(1.0, max(sys.float_info.min, delta))  # never 0: Gaussian noise is not pure DP
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
@@ -75,7 +76,7 @@ def gaussian_noise_multiplier(epsilon: float, delta: float) -> float:
 
 def compose_mu(mus: Iterable[float]) -> float:
     """mu of the joint release of independent Gaussian releases (a vector and a step size, or many rounds)."""
-    return math.sqrt(math.fsum(mu * mu for mu in mus))
+    return math.hypot(*mus)
 
 
 def private_side(slack: Callable[[float], float], public: float, private: float, tolerance: float = 1e-15) -> float:

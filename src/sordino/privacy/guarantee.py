@@ -33,6 +33,7 @@ class Guarantee:
     def __post_init__(self) -> None:
         require(self.epsilon >= 0, "epsilon", self.epsilon, "must not be negative")
         require(0 <= self.delta <= 1, "delta", self.delta, "must lie in [0, 1]")
+        require(self.units is None or self.units >= 1, "units", self.units, "must be at least 1")
         if self.units is not None and self.delta > 0 and math.isfinite(self.epsilon):
             remedy = f"must be below 1/units = {1 / self.units:g}, or one unit in {self.units} may be exposed outright"
             require(self.delta < 1 / self.units, "delta", self.delta, remedy)
@@ -43,9 +44,9 @@ class Guarantee:
         return math.isfinite(self.epsilon) and self.delta < 1
 
     def __str__(self) -> str:
-        over = "in one round" if self.scope == "one round" else f"over all {self.rounds} rounds"
+        over = "in one round" if self.rounds == 1 else f"over all {self.rounds} rounds"
         units = "" if self.units is None else f" of {self.units}"
-        figures = f"epsilon = {format_epsilon(self.epsilon)}, delta = {self.delta:g}"
+        figures = f"epsilon = {format_epsilon(self.epsilon)}, delta = {_format_delta(self.delta)}"
         if not self.private:
             figures = f"no guarantee ({figures})"
         text = f"{self.observer}, {over}: {figures} for one {self.unit}{units} ({self.relation}; {self.accountant})"
@@ -65,7 +66,7 @@ class Guarantee:
         if relation is self.relation:
             return self
         if relation is Relation.REPLACE_ONE:
-            delta = min(1.0, (1 + math.exp(min(self.epsilon, 700))) * self.delta)
+            delta = _grown(self.delta, 1 + math.exp(min(self.epsilon, 700)), self.epsilon > 700)
             return self._derived(
                 f"two steps of {self.relation}", relation=relation, epsilon=2 * self.epsilon, delta=delta
             )
@@ -81,12 +82,13 @@ class Guarantee:
         require(records >= 1, "records", records, "a client holds at least one record")
         if self.unit is Unit.CLIENT:
             return self
-        growth = math.exp(min((records - 1) * self.epsilon, 700))
+        exponent = (records - 1) * self.epsilon
+        growth = records * math.exp(min(exponent, 700))
         return self._derived(
             f"group privacy for {records} records",
             unit=Unit.CLIENT,
             epsilon=records * self.epsilon,
-            delta=min(1.0, records * growth * self.delta),
+            delta=_grown(self.delta, growth, exponent > 700),
             units=None,
         )
 
@@ -153,19 +155,34 @@ class Certificate:
         }
 
     def __str__(self) -> str:
-        lines = [str(guarantee) for guarantee in self.guarantees]
+        totals = [guarantee for guarantee in self.guarantees if guarantee.scope == "all rounds"]
+        once = {_who(total) for total in totals if total.rounds == 1}  # one round is the total: said once
+        shown = [g for g in self.guarantees if g.scope == "all rounds" or _who(g) not in once]
+        lines = [str(guarantee) for guarantee in shown]
         lines += [f"warning ({warning.code}): {warning.message}" for warning in self.warnings]
         return "\n".join(lines)
 
 
 def format_epsilon(epsilon: float) -> str:
-    """Four significant digits, rounded up: a printed figure never promises more than the computed one."""
+    """Four significant digits, rounded up (a billionth is forgiven): what is printed never promises more."""
     if not math.isfinite(epsilon):
         return "infinite"
     if epsilon == 0:
         return "0"
+    if epsilon < 1e-9:
+        return "1e-09"
     digits = 3 - math.floor(math.log10(epsilon))
     return f"{_ceil_to(epsilon, digits):.{max(0, digits)}f}"
+
+
+def _format_delta(delta: float) -> str:
+    text = f"{delta:.6g}"
+    return text if float(text) >= delta else f"{delta * (1 + 1e-6):.6g}"
+
+
+def _grown(delta: float, factor: float, beyond: bool) -> float:
+    """delta times factor, at most 1; `beyond` says that the factor overflowed."""
+    return 1.0 if beyond and delta > 0 else min(1.0, factor * delta)
 
 
 def _ceil_to(value: float, digits: int) -> float:

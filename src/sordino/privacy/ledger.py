@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, Self, TypeAlias
 
 from sordino.errors import LedgerError, SordinoError, require
-from sordino.privacy.events import Composed, Event, Repeated, event_from_json, event_to_json
+from sordino.privacy.events import Composed, Event, Repeated, Sampled, event_from_json, event_to_json
 from sordino.types import Observer, Relation, Unit
 
 __all__ = ["Entry", "Ledger", "LedgerRecord", "read_ledger"]
@@ -74,9 +74,40 @@ class LedgerRecord:
     def spent(self, observer: Observer | str | None = None) -> Event:
         """What the releases that `observer` saw cost (None: all releases), equal events grouped."""
         eyes = set(Observer) if observer is None else {Observer.parse(observer)}
-        counts = Counter(entry.event for entry in self.entries if eyes.intersection(entry.observers))
+        rounds: dict[int | None, list[Event]] = {}
+        for entry in self.entries:
+            if eyes.intersection(entry.observers):
+                rounds.setdefault(entry.round, []).append(entry.event)
+        counts = Counter(event for events in rounds.values() for event in _of_one_round(events))
         groups = tuple(Repeated(event, count) for event, count in counts.items())
         return groups[0] if len(groups) == 1 else Composed(groups)
+
+    @property
+    def units(self) -> int | None:
+        """How many units are protected, where the description says so."""
+        return self.description.get("units")
+
+
+def _of_one_round(events: list[Event]) -> list[Event]:
+    """Releases about the same sample of a round are one joint release: sampled once, not once each."""
+    joint: dict[str, list[Event]] = {}
+    rest = []
+    for event in events:
+        if isinstance(event, Sampled):
+            joint.setdefault(str(event_to_json(event)["sampling"]), []).append(event)
+        else:
+            rest.append(event)
+    for group in joint.values():
+        first = group[0]
+        assert isinstance(first, Sampled)
+        inner = tuple(event.event for event in group if isinstance(event, Sampled))
+        rest.append(first if len(group) == 1 else Sampled(Composed(inner), first.sampling))
+    if len(joint) > 1:
+        names = ", ".join(joint)
+        raise LedgerError(
+            f"one round holds releases from different samples ({names}): record them in rounds of their own"
+        )
+    return rest
 
 
 def read_ledger(path: str | os.PathLike[str]) -> LedgerRecord:

@@ -84,8 +84,9 @@ class ScalarDPConstants:
 def privunit_constants(d: int, eps0: float, eps1: float, gamma: str = "exact") -> PrivUnitConstants:
     """Constants for dimension d; `gamma` names the rule: the exact threshold, or one of the sufficient conditions."""
     require(d >= 2, "dim", d, "PrivUnit needs at least 2 coordinates")
-    require(0 < eps0 <= 100, "eps0", eps0, "must lie in (0, 100]")
-    require(0 < eps1 <= 100, "eps1", eps1, "must lie in (0, 100]")
+    require(0 < eps0 <= 20, "eps0", eps0, "must lie in (0, 20]: beyond it 53 random bits do not reach")
+    require(0 < eps1 <= 50, "eps1", eps1, "must lie in (0, 50]")
+    gamma = "condition-1" if gamma == "sufficient" else gamma
     if gamma not in GAMMA_RULES:
         raise InvalidInput("gamma", gamma, "use one of " + ", ".join(GAMMA_RULES))
     half = (d - 1) / 2
@@ -109,7 +110,7 @@ def privunit_constants(d: int, eps0: float, eps1: float, gamma: str = "exact") -
 
 def scalar_dp_constants(eps2: float, bound: float = 1.0) -> ScalarDPConstants:
     """Constants for norms in [0, bound]."""
-    require(0 < eps2 <= 50, "eps2", eps2, "must lie in (0, 50]")
+    require(0 < eps2 <= 20, "eps2", eps2, "must lie in (0, 20]: beyond it 32 random bits do not reach")
     require(0 < bound < math.inf, "bound", bound, "must be positive and finite: it is the largest norm C")
     C, k = bound, math.ceil(math.exp(eps2 / 3))
     e, e_minus_1 = math.exp(eps2), math.expm1(eps2)

@@ -1,7 +1,8 @@
 """The papers' own noise formulas, by name.
 
 They are here so that a published number can be computed again, never as the default. Each is either valid in a stated
-range and refused outside it, or false and returned only beside what it honestly gives, or refused altogether.
+range and refused outside it, or false, in which case its docstring says what it honestly gives, or refused altogether.
+None of them makes a guarantee: account what they return.
 """
 
 from __future__ import annotations

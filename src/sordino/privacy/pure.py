@@ -47,4 +47,6 @@ def pure_epsilon(epsilon_0: float, count: int, delta: float) -> float:
 def subsampled_pure_epsilon(epsilon_0: float, sampling_prob: float) -> float:
     """log(1 + q (e^epsilon_0 - 1)): a pure release on a secret sample (Poisson add/remove, fixed size replace-one)."""
     require(0 < sampling_prob <= 1, "sampling_prob", sampling_prob, "must lie in (0, 1]")
-    return math.log1p(sampling_prob * math.expm1(epsilon_0))
+    if sampling_prob == 1:
+        return epsilon_0
+    return float(np.logaddexp(math.log1p(-sampling_prob), math.log(sampling_prob) + epsilon_0))

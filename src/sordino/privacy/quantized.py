@@ -18,10 +18,10 @@ from scipy.special import ndtri
 
 from sordino.errors import InvalidInput, require
 from sordino.privacy.concentrated import zcdp_rho
-from sordino.privacy.events import Approximate, Claimed, Event, Gaussian, Pure, ZeroConcentrated
+from sordino.privacy.events import Approximate, Assumed, Claimed, Event, Gaussian, Pure, ZeroConcentrated
 from sordino.privacy.gaussian import gaussian_mu
 from sordino.privacy.tdl import log_not_worst_delta, tdl_support_for, tdl_variance, theorem_1, worst_delta
-from sordino.types import Relation
+from sordino.types import Relation, Unit
 
 __all__ = [
     "NOISE_LAWS",
@@ -53,6 +53,10 @@ class Sensitivities:
     l2: float
     linf: float
     assumption: str | None = None  # what they rest on where nothing enforces them
+
+    def stated(self, event: Event) -> Event:
+        """The event, with the assumption that its sensitivity rests on. Eq. (6) is about one sample inside a client."""
+        return event if self.assumption is None else Assumed(self.assumption, Unit.RECORD.value, event)
 
 
 @dataclass(frozen=True)

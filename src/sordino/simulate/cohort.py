@@ -105,7 +105,7 @@ class FixedSize:
 
 @dataclass(frozen=True)
 class Unreliable:
-    """A random number M_r of clients, uniform in [low, high], then that many different ones: no amplification claimed."""
+    """A random number M_r of clients, uniform in [low, high], all different: no amplification is claimed."""
 
     low: int
     high: int

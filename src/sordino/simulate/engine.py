@@ -106,9 +106,9 @@ def run_round(
     total = add_noise(mechanism, sums, round_key(key, k, _NOISE), algorithm.noise_scale(carry.server), setting)
     planned = setting.cohort.planned(setting.population)
     server, _ = algorithm.server(round_key(key, k, _SERVER), carry.server, total, sums.extra, planned)
-    counted = jnp.maximum(sums.count - sums.dropped, 1)
+    counted = jnp.maximum(sums.present - sums.dropped, 1)
     info = RoundInfo(
-        participants=sums.count,
+        participants=sums.present,
         mean_norm=sums.norms / counted,
         clipped_share=sums.clipped / counted,
         dropped=sums.dropped,
@@ -126,7 +126,7 @@ class Sums(NamedTuple):
     message: Any  # of what the mechanism is given: the same, encoded, or already noisy
     squares: jax.Array
     extra: jax.Array
-    count: jax.Array
+    present: jax.Array
     norms: jax.Array
     clipped: jax.Array
     dropped: jax.Array
@@ -183,7 +183,7 @@ def _run_cohort(
             message=message,
             squares=jnp.vdot(message, message).astype(jnp.float32),
             extra=extra,
-            count=jnp.int32(1),
+            present=jnp.int32(1),
             norms=jnp.where(info.dropped, 0.0, info.norm),
             clipped=info.clipped.astype(jnp.int32),
             dropped=info.dropped.astype(jnp.int32),

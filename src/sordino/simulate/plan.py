@@ -11,13 +11,13 @@ from typing import Any
 from sordino.bounding import AdaptiveClip
 from sordino.errors import InvalidInput, require
 from sordino.mechanisms import binomial, gaussian, laplace, none, qtdl
-from sordino.privacy.calibrate import calibrate, calibrate_gaussian
-from sordino.privacy.certify import certify
-from sordino.privacy.events import Event, Gaussian, NonPrivate, Pure, Repeated
+from sordino.privacy.calibration import calibrate, calibrate_gaussian
+from sordino.privacy.certification import certify
+from sordino.privacy.events import Assumed, Event, Gaussian, NonPrivate, Pure, Repeated, parts_of, sampled
 from sordino.privacy.guarantee import Certificate, Warning
 from sordino.privacy.sampling import Full as FullSampling
 from sordino.simulate.cohort import Cohort, FixedSize, Full, Unreliable, parse_cohort
-from sordino.types import Observer, Relation
+from sordino.types import Observer, Relation, Unit
 
 __all__ = ["Plan", "Resolved", "plan"]
 
@@ -65,6 +65,11 @@ class Plan:
             )
         z = self._calibrated(clients)
         bound = self.algorithm.bound
+        if isinstance(bound, AdaptiveClip) and (self.mechanism, self.trust) != ("gaussian", "central"):
+            remedy = (
+                "its indicators are protected by the server's Gaussian noise: use trust central, mechanism gaussian"
+            )
+            raise InvalidInput("bound", "adaptive_clip", remedy)
         sensitivity = float(bound.sensitivity(self.relation))
         if self.mechanism == "laplace":
             scale = z * sensitivity * math.sqrt(d)
@@ -118,14 +123,16 @@ class Plan:
             views[Observer.SERVER] = (event, None, ())
             views[Observer.MODEL_USER] = self._seen_through_models(event, clients)
         certificate = Certificate(())
-        for observer, (seen, sampled, assumptions) in views.items():
+        unit = Unit.RECORD if any(isinstance(part, Assumed) for part in parts_of(event)) else Unit.CLIENT
+        for observer, (seen, drawn, assumptions) in views.items():
             certificate += certify(
                 seen,
                 relation=self.relation,
                 observer=observer,
                 rounds=self.rounds,
                 delta=delta,
-                sampling=sampled,
+                unit=unit,
+                sampling=drawn,
                 units=clients,
                 assumptions=assumptions,
             )
@@ -137,14 +144,15 @@ class Plan:
             noise |= {"noise_std": float(mechanism.noise_std)}
         noise |= {"bits_per_message": float(mechanism.bits(d))}
         releases = tuple(
-            ("update", (observer,), seen if sampled is None else _sampled(seen, sampled))
-            for observer, (seen, sampled, _) in views.items()
+            ("update", (observer,), sampled(seen, drawn or FullSampling()))
+            for observer, (seen, drawn, _) in views.items()
         )
         return Resolved(self.algorithm, mechanism, trust, certificate, releases, noise)
 
     def _seen_through_models(self, event: Event, clients: int) -> tuple[Event, Any, tuple[str, ...]]:
         """A model user sees sums of noisy messages: the noise of all of them, where their number is fixed."""
-        if isinstance(event, Gaussian) and isinstance(self.cohort, Full):
+        # Not under add-remove: there the absent client's noise is missing too, and shows.
+        if self.mechanism == "gaussian" and isinstance(event, Gaussian) and isinstance(self.cohort, Full):
             together = Gaussian(event.noise_multiplier * math.sqrt(clients))
             return together, None, ("every other client adds its noise",)
         return event, None, ()
@@ -174,7 +182,7 @@ def plan(
       noise_multiplier: noise over sensitivity, instead of epsilon.
       mechanism: "gaussian" (the default where privacy is asked for), "laplace", "qtdl", "binomial" or "none".
       trust: "central", the server adds the noise, or "local", every client does.
-      relation: "add-remove" (the default), "zero-out" or "replace-one" (the default for a fixed-size cohort).
+      relation: "add-remove" (the default), "zero-out" (with local trust) or "replace-one" (with a fixed-size cohort).
       options: of the mechanism, for qtdl `levels`, `epsilon` a message and so on.
     """
     require(rounds >= 1, "rounds", rounds, "must be at least 1")
@@ -185,7 +193,8 @@ def plan(
         raise InvalidInput("mechanism", chosen, "use one of " + ", ".join(MECHANISMS))
     if trust not in ("central", "local"):
         raise InvalidInput("trust", trust, "use central or local")
-    related = Relation.parse(relation or ("replace-one" if isinstance(drawn, FixedSize) else "add-remove"))
+    usual = "replace-one" if isinstance(drawn, FixedSize) else "add-remove" if trust == "central" else "zero-out"
+    related = Relation.parse(relation or usual)
     if chosen in ("gaussian", "laplace"):
         require(
             (epsilon is None) != (noise_multiplier is None),
@@ -202,12 +211,6 @@ def plan(
         require(noise_multiplier is None, "noise_multiplier", noise_multiplier, f"{chosen} is calibrated by epsilon")
         options = {"epsilon": epsilon, "delta": delta if delta is not None else 0.0, **options}
     return Plan(algorithm, rounds, drawn, chosen, trust, related, epsilon, delta, noise_multiplier, options)
-
-
-def _sampled(event: Event, sampling: Any) -> Event:
-    from sordino.privacy.events import Sampled
-
-    return event if isinstance(sampling, FullSampling) or isinstance(event, NonPrivate) else Sampled(event, sampling)
 
 
 def _plain_warnings(certificate: Certificate, cohort: Cohort) -> tuple[Warning, ...]:
