@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     import sordino.privacy.events as events
+    from sordino.algorithms.fedavg import fedavg
     from sordino.bounding import adaptive_clip, clip, normalize, smoothed_normalize
     from sordino.mechanisms import (
         binomial,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
         epsilon_of,
         read_ledger,
     )
+    from sordino.simulation import load_model, plan, simulate, task
     from sordino.types import Algorithm, Bounder, Mechanism, Observer, Relation, Release, Unit
 
 _HOMES = {
@@ -69,6 +71,8 @@ _HOMES = {
         "epsilon_of",
         "read_ledger",
     ),
+    "sordino.algorithms.fedavg": ("fedavg",),
+    "sordino.simulation": ("load_model", "plan", "simulate", "task"),
     "sordino.types": ("Algorithm", "Bounder", "Mechanism", "Observer", "Relation", "Release", "Unit"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -99,15 +103,20 @@ __all__ = [
     "discrete_gaussian",
     "epsilon_of",
     "events",
+    "fedavg",
     "gaussian",
     "laplace",
+    "load_model",
     "none",
     "normalize",
+    "plan",
     "privunit",
     "qtdl",
     "read_ledger",
     "scalar_dp",
+    "simulate",
     "smoothed_normalize",
+    "task",
 ]
 
 

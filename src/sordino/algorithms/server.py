@@ -1,4 +1,4 @@
-"""What the server does with the mean message a_k: a step with momentum or any optax optimiser; and what it gives out."""
+"""What the server does with the mean message a_k: a step with momentum or any optax optimiser, and an output."""
 
 from __future__ import annotations
 

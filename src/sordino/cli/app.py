@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import sordino
-from sordino.cli import account, certify, data, demo
+from sordino.cli import account, certify, data, demo, run
 
 app = typer.Typer(
     name="sordino",
@@ -35,5 +35,7 @@ def _root(
 
 app.add_typer(account.app, name="account")
 app.add_typer(data.app, name="data")
+app.command("run")(run.run_command)
+app.command("plan")(run.plan_command)
 app.command("certify")(certify.certify_command)
 app.command("demo")(demo.demo_command)

@@ -239,6 +239,7 @@ def _loss_range(leaf: Event) -> float:
     return _pure_bound(leaf)
 
 
+@lru_cache(maxsize=8)
 def _leaf_loss(leaf: Event, relation: Relation, step: float) -> PrivacyLossDistribution:
     """The privacy loss distribution of one release."""
     from sordino.privacy.loss import (

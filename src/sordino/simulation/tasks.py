@@ -13,7 +13,7 @@ import numpy as np
 from sordino.data import FederatedData, load, partition
 from sordino.errors import require
 from sordino.models import Batch, Model, flat, get
-from sordino.simulate.engine import Records
+from sordino.simulation.engine import Records
 from sordino.types import Key, Vector
 
 __all__ = ["Task", "task"]
@@ -109,4 +109,4 @@ def task(
 
 
 def _partition(dataset: Any, scheme: str, clients: int | None, seed: int) -> FederatedData:
-    return partition(dataset, scheme, clients if clients is not None else 0, seed)
+    return partition(dataset, scheme, clients, seed)

@@ -16,7 +16,7 @@ from sordino.privacy.certification import certify
 from sordino.privacy.events import Assumed, Event, Gaussian, NonPrivate, Pure, Repeated, parts_of, sampled
 from sordino.privacy.guarantee import Certificate, Warning
 from sordino.privacy.sampling import Full as FullSampling
-from sordino.simulate.cohort import Cohort, FixedSize, Full, Unreliable, parse_cohort
+from sordino.simulation.cohort import Cohort, FixedSize, Full, Unreliable, parse_cohort
 from sordino.types import Observer, Relation, Unit
 
 __all__ = ["Plan", "Resolved", "plan"]
@@ -79,7 +79,7 @@ class Plan:
         return self._resolved(gaussian(z_vector * sensitivity), Gaussian(z), self.trust, d, clients, z)
 
     def _calibrated(self, clients: int) -> float:
-        """The noise multiplier: given, or the least that meets (epsilon, delta) against the observer who is promised it."""
+        """The noise multiplier: given, or the least that meets (epsilon, delta) against whom it is promised."""
         if self.noise_multiplier is not None:
             return self.noise_multiplier
         assert self.epsilon is not None

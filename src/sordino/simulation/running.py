@@ -27,10 +27,10 @@ from sordino.privacy.accountants import epsilon_of
 from sordino.privacy.events import Composed, Event, Repeated
 from sordino.privacy.guarantee import Certificate
 from sordino.privacy.ledger import Ledger, read_ledger
-from sordino.simulate.checkpoint import load_checkpoint, save_checkpoint, write_atomically
-from sordino.simulate.engine import Carry, RoundInfo, Setting, evaluate, run_rounds
-from sordino.simulate.plan import Plan, Resolved
-from sordino.simulate.task import Task
+from sordino.simulation.checkpoint import load_checkpoint, save_checkpoint, write_atomically
+from sordino.simulation.engine import Carry, RoundInfo, Setting, evaluate, run_rounds
+from sordino.simulation.planning import Plan, Resolved
+from sordino.simulation.tasks import Task
 from sordino.types import Observer, Unit
 
 __all__ = ["Progress", "Run", "environment", "load_model", "simulate"]
@@ -77,7 +77,7 @@ def simulate(
       plan: from `so.plan`.
       task: from `so.task`.
       seed: of everything that is random in the run.
-      evaluate_every: rounds between evaluations (about twenty evaluations, if left out); the last rounds are always seen.
+      evaluate_every: rounds between evaluations (about twenty, if left out); the last five rounds are always seen.
       chunk: clients that are trained at a time; chosen from the memory, if left out.
       transcript: keep every message of every client, for audits.
       folder: where metrics, ledger, checkpoint, certificate and model go.
@@ -94,6 +94,7 @@ def simulate(
         trust=resolved.trust,
         chunk=chunk or choose_chunk(task, plan),
         transcript=transcript,
+        devices=jax.local_device_count(),
     )
     require(setting.chunk >= 1, "chunk", chunk, "must be at least 1")
     algorithm = resolved.algorithm

@@ -18,13 +18,13 @@ import jax.numpy as jnp
 
 from sordino.algorithms.local import ClientData
 from sordino.models import Batch
-from sordino.simulate.cohort import Cohort
+from sordino.simulation.cohort import Cohort
 from sordino.types import Aggregate, Key, Scalar, Vector
 
 __all__ = ["Carry", "Records", "RoundInfo", "Setting", "evaluate", "round_key", "run_rounds"]
 
 # Purposes of the keys of a round.
-_COHORT, _CLIENT, _NOISE, _SERVER, _LOCAL_NOISE = range(5)
+COHORT, CLIENT, NOISE, SERVER, LOCAL_NOISE = range(5)
 
 
 class Records(NamedTuple):
@@ -98,14 +98,14 @@ def run_round(
     algorithm: Any, mechanism: Any, records: Records, carry: Carry, key: Key, k: jax.Array, setting: Setting
 ) -> tuple[Carry, RoundInfo]:
     """One round: cohort, clients, noise, server."""
-    who, here = setting.cohort.draw(round_key(key, k, _COHORT), setting.population)
+    who, here = setting.cohort.draw(round_key(key, k, COHORT), setting.population)
     received = algorithm.broadcast(carry.server)
     sums, clients, sent = _run_cohort(
         algorithm, mechanism, records, carry.clients, received, who, here, key, k, setting
     )
-    total = add_noise(mechanism, sums, round_key(key, k, _NOISE), algorithm.noise_scale(carry.server), setting)
+    total = add_noise(mechanism, sums, round_key(key, k, NOISE), algorithm.noise_scale(carry.server), setting)
     planned = setting.cohort.planned(setting.population)
-    server, _ = algorithm.server(round_key(key, k, _SERVER), carry.server, total, sums.extra, planned)
+    server, _ = algorithm.server(round_key(key, k, SERVER), carry.server, total, sums.extra, planned)
     counted = jnp.maximum(sums.present - sums.dropped, 1)
     info = RoundInfo(
         participants=sums.present,
@@ -162,66 +162,102 @@ def _run_cohort(
     k: jax.Array,
     setting: Setting,
 ) -> tuple[Sums, Any, Any]:
-    """All clients of the cohort, chunk by chunk; absent places count for nothing."""
-    lattice = hasattr(mechanism, "encode")
-    in_client = noise_in_client(mechanism, setting)
-
-    def one(client: jax.Array, present: jax.Array, state: Any) -> tuple[Sums, Any, Any]:
-        data = ClientData(
-            setting.loss, records.x, records.y, records.start[client], records.size[client], setting.largest
-        )
-        key_client = jax.random.fold_in(round_key(key, k, _CLIENT), client)
-        g, extra, new_state, info = algorithm.client(key_client, received, state, data)
-        key_noise = jax.random.fold_in(round_key(key, k, _LOCAL_NOISE), client)
-        message = g
-        if in_client:
-            message = mechanism.randomize(key_noise, g)
-        elif setting.trust == "local" and lattice:
-            message = mechanism.encode(key_noise, g)
-        sums = Sums(
-            clean=g,
-            message=message,
-            squares=jnp.vdot(message, message).astype(jnp.float32),
-            extra=extra,
-            present=jnp.int32(1),
-            norms=jnp.where(info.dropped, 0.0, info.norm),
-            clipped=info.clipped.astype(jnp.int32),
-            dropped=info.dropped.astype(jnp.int32),
-        )
-        sums = jax.tree.map(lambda leaf: jnp.where(present, leaf, jnp.zeros_like(leaf)), sums)
-        new_state = jax.tree.map(lambda new, old: jnp.where(present, new, old), new_state, state)
-        return sums, new_state, message if setting.transcript else None
-
+    """All clients of the cohort: their sums, the population's states after them, and their messages where wanted."""
     places = who.shape[0]
-    chunks = -(-places // setting.chunk)
-    pad = chunks * setting.chunk - places
-    who_padded = jnp.pad(who, (0, pad)).reshape(chunks, setting.chunk)
-    here_padded = jnp.pad(here, (0, pad)).reshape(chunks, setting.chunk)
+    step = setting.chunk * setting.devices
+    pad = -places % step
+    who, here = jnp.pad(who, (0, pad)), jnp.pad(here, (0, pad))
+    mine = jax.tree.map(lambda leaf: leaf[who], states)
 
-    def chunk(carry: tuple[Sums, Any], part: tuple[jax.Array, jax.Array]) -> tuple[tuple[Sums, Any], Any]:
-        clients, present = part
+    def on_device(who: jax.Array, here: jax.Array, mine: Any, shared: Any) -> tuple[Sums, Any, Any]:
+        one = functools.partial(run_client, shared=shared, setting=setting)
+        return _run_chunks(one, who, here, mine, setting)
 
-        def work(carry: tuple[Sums, Any]) -> tuple[tuple[Sums, Any], Any]:
-            total, states = carry
-            mine = jax.tree.map(lambda leaf: leaf[clients], states)
-            sums, new, sent = jax.vmap(one)(clients, present, mine)
-            total = jax.tree.map(lambda a, b: a + b.sum(axis=0), total, sums)
-            # An absent place must not write: it is sent out of bounds, where scatter drops it.
-            place = jnp.where(present, clients, setting.population)
-            states = jax.tree.map(lambda leaf, value: leaf.at[place].set(value, mode="drop"), states, new)
-            return (total, states), sent
+    shared = (algorithm, mechanism, records, received, key, k)
+    if setting.devices > 1:
+        on_device = _over_devices(on_device, setting.devices)
+    sums, new, sent = on_device(who, here, mine, shared)
+    # An absent place must not write: it is sent out of bounds, where scatter drops it.
+    place = jnp.where(here, who, setting.population)
+    states = jax.tree.map(lambda leaf, value: leaf.at[place].set(value, mode="drop"), states, new)
+    return sums, states, sent[:places] if setting.transcript else None
+
+
+def _over_devices(work: Callable[..., tuple[Sums, Any, Any]], devices: int) -> Callable[..., tuple[Sums, Any, Any]]:
+    """The cohort dealt to the devices of this machine, their sums added up."""
+    mesh = jax.make_mesh((devices,), ("device",), axis_types=(jax.sharding.AxisType.Auto,))
+    mine, everybodys = jax.sharding.PartitionSpec("device"), jax.sharding.PartitionSpec()
+
+    def on_device(who: jax.Array, here: jax.Array, states: Any, shared: Any) -> tuple[Sums, Any, Any]:
+        sums, new, sent = work(who, here, states, shared)
+        return jax.lax.psum(sums, "device"), new, sent
+
+    return jax.shard_map(
+        on_device,
+        mesh=mesh,
+        in_specs=(mine, mine, mine, everybodys),
+        out_specs=(everybodys, mine, mine),
+        check_vma=False,
+    )
+
+
+def _run_chunks(
+    one: Callable[..., tuple[Sums, Any, Any]], who: jax.Array, here: jax.Array, mine: Any, setting: Setting
+) -> tuple[Sums, Any, Any]:
+    """Clients in chunks: vmap inside, scan outside."""
+    chunks = who.shape[0] // setting.chunk
+
+    def cut(leaf: jax.Array) -> jax.Array:
+        return leaf.reshape(chunks, setting.chunk, *leaf.shape[1:])
+
+    def joined(leaf: jax.Array) -> jax.Array:
+        return leaf.reshape(-1, *leaf.shape[2:])
+
+    def chunk(total: Sums, part: tuple[jax.Array, jax.Array, Any]) -> tuple[Sums, tuple[Any, Any]]:
+        clients, present, states = part
+
+        def work(total: Sums) -> tuple[Sums, tuple[Any, Any]]:
+            sums, new, sent = jax.vmap(one)(clients, present, states)
+            return jax.tree.map(lambda a, b: a + b.sum(axis=0), total, sums), (new, sent)
 
         if setting.transcript:
-            return work(carry)
+            return work(total)
         # The last chunks of a padded cohort are often empty.
-        return jax.lax.cond(present.any(), work, lambda carry: (carry, None), carry)
+        return jax.lax.cond(present.any(), work, lambda total: (total, (states, None)), total)
 
-    shapes = jax.eval_shape(one, who[0], here[0], jax.tree.map(lambda leaf: leaf[0], states))[0]
+    shapes = jax.eval_shape(one, who[0], here[0], jax.tree.map(lambda leaf: leaf[0], mine))[0]
     zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-    (total, states), sent = jax.lax.scan(chunk, (zero, states), (who_padded, here_padded))
-    if sent is not None:
-        sent = sent.reshape(-1, *sent.shape[2:])[:places]
-    return total, states, sent
+    total, (new, sent) = jax.lax.scan(chunk, zero, (cut(who), cut(here), jax.tree.map(cut, mine)))
+    return total, jax.tree.map(joined, new), jax.tree.map(joined, sent)
+
+
+def run_client(
+    client: jax.Array, present: jax.Array, state: Any, *, shared: Any, setting: Setting
+) -> tuple[Sums, Any, Any]:
+    """One client: train, bound, and randomise where noise is local. An absent one counts for nothing."""
+    algorithm, mechanism, records, received, key, k = shared
+    data = ClientData(setting.loss, records.x, records.y, records.start[client], records.size[client], setting.largest)
+    key_client = jax.random.fold_in(round_key(key, k, CLIENT), client)
+    g, extra, new_state, info = algorithm.client(key_client, received, state, data)
+    key_noise = jax.random.fold_in(round_key(key, k, LOCAL_NOISE), client)
+    message = g
+    if noise_in_client(mechanism, setting):
+        message = mechanism.randomize(key_noise, g)
+    elif setting.trust == "local" and hasattr(mechanism, "encode"):
+        message = mechanism.encode(key_noise, g)
+    sums = Sums(
+        clean=g,
+        message=message,
+        squares=jnp.vdot(message, message).astype(jnp.float32),
+        extra=extra,
+        present=jnp.int32(1),
+        norms=jnp.where(info.dropped, 0.0, info.norm),
+        clipped=info.clipped.astype(jnp.int32),
+        dropped=info.dropped.astype(jnp.int32),
+    )
+    sums = jax.tree.map(lambda leaf: jnp.where(present, leaf, jnp.zeros_like(leaf)), sums)
+    new_state = jax.tree.map(lambda new, old: jnp.where(present, new, old), new_state, state)
+    return sums, new_state, message if setting.transcript else None
 
 
 @functools.partial(jax.jit, static_argnames=("predict", "batch"))

@@ -1,0 +1,118 @@
+"""`sordino run FILE.toml` and `sordino plan FILE.toml`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sordino.cli.output import show, working
+from sordino.config import Config, load_config
+
+if TYPE_CHECKING:
+    from sordino.simulation.running import Progress
+
+__all__ = ["live_progress", "plan_command", "run_command"]
+
+File = Annotated[Path, typer.Argument(help="A run as a TOML file.")]
+Set = Annotated[list[str] | None, typer.Option("--set", help="Change a value: section.key=value. May be repeated.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def plan_command(file: File, set: Set = None, json: Json = False) -> None:
+    """What would be promised to whom, and the noise, before anything runs."""
+    config = load_config(file, tuple(set or ()))
+    with working("planning"):
+        plan, task = config.plan(), config.task()
+        resolved = config.resolve(plan, task)
+    result = {"file": str(file), "rounds": plan.rounds, "cohort": str(plan.cohort), "trust": resolved.trust}
+    result |= dict(resolved.noise)
+    if json:
+        show("", result | resolved.certificate.to_json(), as_json=True)
+        return
+    show(f"Plan of {file}", result, as_json=False)
+    print(resolved.certificate)
+
+
+def run_command(
+    file: File,
+    set: Set = None,
+    name: Annotated[str | None, typer.Option(help="Name of the run; the file's name if left out.")] = None,
+    runs: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("runs"),
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the run's last checkpoint.")] = False,
+    json: Json = False,
+) -> None:
+    """Train; writes metrics, certificate, ledger, checkpoint, model and a picture to runs/<name>/."""
+    from sordino.report.curves import plot_history
+    from sordino.simulation.checkpoint import write_atomically
+
+    folder = runs / (name or file.stem)
+    config = load_config(file, tuple(set or ()))
+    with working("reading data and planning"):
+        plan, task = config.plan(), config.task()
+        config.resolve(plan, task)
+    with live_progress(plan.rounds) as progress:
+        run = _simulate(config, plan, task, folder, resume, progress)
+    write_atomically(folder / "config.toml", config.text.encode())
+    plot_history(run.history, f"{task.name}, {plan.mechanism} noise", folder / "accuracy.png")
+    result = {
+        "run": str(folder),
+        "rounds": plan.rounds,
+        "accuracy": run.accuracy,
+        "accuracy_last_5": run.mean_accuracy(),
+        "seconds": run.seconds,
+        "picture": str(folder / "accuracy.png"),
+    }
+    if json:
+        show("", result | run.certificate.to_json(), as_json=True)
+        return
+    show(f"Run of {file}", result, as_json=False)
+    print(run.certificate)
+
+
+def _simulate(config: Config, plan: Any, task: Any, folder: Path, resume: bool, progress: Progress) -> Any:
+    from sordino.simulation.running import simulate
+
+    settings = config.file.run
+    return simulate(
+        plan,
+        task,
+        seed=settings.seed,
+        evaluate_every=settings.evaluate_every,
+        chunk=settings.chunk,
+        transcript=settings.transcript,
+        folder=folder,
+        resume=resume,
+        progress=progress,
+    )
+
+
+@contextmanager
+def live_progress(rounds: int) -> Iterator[Progress]:
+    """Round, loss, accuracy, epsilon and time left, on a terminal; nothing otherwise."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (
+        TextColumn("round"),
+        MofNCompleteColumn(),
+        BarColumn(),
+        TextColumn("{task.fields[line]}"),
+        TimeRemainingColumn(),
+    )
+    console = Console(stderr=True)
+    with Bar(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+        rounds_bar = bar.add_task("", total=rounds, line="compiling")
+
+        def progress(row: dict[str, Any]) -> None:
+            epsilon = row["epsilon"]
+            spent = f"epsilon {epsilon:.3g}" if isinstance(epsilon, float) and math.isfinite(epsilon) else "not private"
+            line = f"loss {row['test_loss']:.3f}  accuracy {100 * row['accuracy']:.1f} %  {spent}"
+            bar.update(rounds_bar, completed=row["round"], line=line)
+
+        yield progress

@@ -1,0 +1,257 @@
+"""A run as a TOML file: what may stand in it, and what to say, with file and line, when something else does."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from sordino.errors import InvalidInput, Refused, SordinoError
+
+__all__ = ["Config", "load_config"]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class TaskSection(_Section):
+    """[task]: the data, how they are dealt to clients, and the model."""
+
+    name: str
+    clients: int | None = None
+    partition: str | None = None
+    model: str = "logistic"
+    partition_seed: int = 0
+
+
+class AlgorithmSection(_Section):
+    """[algorithm]: the method and its step sizes."""
+
+    name: str
+    local_steps: int
+    local_lr: float | dict[str, Any]
+    server_lr: float | dict[str, Any] | None = None
+    server_momentum: float = 0.0
+    batch_size: int | None = None
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    message: str = "gradient"
+    output: str = "last"
+
+
+class BoundSection(_Section):
+    """[bound]: exactly one way to cap the norm of an update."""
+
+    clip: float | None = None
+    normalize: float | None = None
+    smoothed_normalize: float | None = None
+    adaptive_clip: dict[str, float] | None = None
+
+
+class PrivacySection(_Section):
+    """[privacy]: the noise, where it is added, and the guarantee that it is to meet."""
+
+    trust: str = "central"
+    mechanism: str | None = None
+    epsilon: float | None = None
+    delta: float | None = None
+    noise_multiplier: float | None = None
+    relation: str | None = None
+    levels: int | None = None  # of qtdl and binomial
+    noise: str | None = None  # of qtdl
+    mu: float | None = None  # of qtdl and binomial: assumed sensitivities
+
+
+class RunSection(_Section):
+    """[run]: how long, who takes part, and the seed."""
+
+    rounds: int
+    cohort: str = "full"
+    seed: int = 0
+    evaluate_every: int | None = None
+    chunk: int | None = None
+    transcript: bool = False
+
+
+class _File(_Section):
+    task: TaskSection
+    algorithm: AlgorithmSection
+    bound: BoundSection = BoundSection()
+    privacy: PrivacySection = PrivacySection()
+    run: RunSection
+
+
+@dataclass(frozen=True)
+class Config:
+    """A checked file, and the task and plan that it describes."""
+
+    path: Path
+    text: str
+    file: _File
+
+    def task(self) -> Any:
+        """The task; reads the data."""
+        from sordino.simulation.tasks import task
+
+        section = self.file.task
+        return self._located(
+            lambda: task(
+                section.name,
+                clients=section.clients,
+                partition=section.partition,
+                model=section.model,
+                partition_seed=section.partition_seed,
+            ),
+            "task",
+        )
+
+    def plan(self) -> Any:
+        """The plan."""
+        from sordino.simulation.planning import plan
+
+        run, privacy = self.file.run, self.file.privacy
+        options = {
+            key: value
+            for key, value in (("levels", privacy.levels), ("noise", privacy.noise), ("mu", privacy.mu))
+            if value is not None
+        }
+        algorithm = self._located(self._algorithm, "algorithm")
+        return self._located(
+            lambda: plan(
+                algorithm,
+                rounds=run.rounds,
+                cohort=run.cohort,
+                epsilon=privacy.epsilon,
+                delta=privacy.delta,
+                noise_multiplier=privacy.noise_multiplier,
+                mechanism=privacy.mechanism,
+                trust=privacy.trust,
+                relation=privacy.relation,
+                **options,
+            ),
+            "privacy",
+        )
+
+    def resolve(self, plan: Any, task: Any) -> Any:
+        """The plan for the task, with errors that name the line."""
+        return self._located(lambda: plan.resolve(task.d, task.clients), "run")
+
+    def _algorithm(self) -> Any:
+        from sordino.algorithms.fedavg import fedavg
+
+        section = self.file.algorithm
+        if section.name != "fedavg":
+            raise InvalidInput("name", section.name, "use fedavg")
+        settings = section.model_dump(exclude={"name"})
+        return fedavg(bound=self._bound(), **settings)
+
+    def _bound(self) -> Any:
+        import sordino as so
+
+        given = {key: value for key, value in self.file.bound.model_dump().items() if value is not None}
+        if len(given) > 1:
+            raise InvalidInput("bound", given, "give one of clip, normalize, smoothed_normalize and adaptive_clip")
+        for name, value in given.items():
+            factory = getattr(so, name)
+            return factory(**value) if isinstance(value, dict) else factory(value)
+        return None
+
+    def _located(self, make: Any, section: str) -> Any:
+        """Run `make`; an error about a value gets the file and the line where it stands."""
+        try:
+            return make()
+        except InvalidInput as error:
+            sections = [section, *(name for name in _File.model_fields if name != section)]
+            for name in sections:
+                line = line_of(self.text, name, error.field)
+                if line:
+                    raise InvalidInput(
+                        f"{self.path}:{line}: [{name}] {error.field}", error.value, error.remedy
+                    ) from None
+            raise InvalidInput(f"{self.path}: {error.field}", error.value, error.remedy) from None
+        except Refused as error:
+            raise SordinoError(f"{self.path}: {error}") from None
+
+
+def load_config(path: Path, changes: tuple[str, ...] = ()) -> Config:
+    """Read and check a file; `changes` are section.key=value, as in --set."""
+    try:
+        text = path.read_text()
+    except OSError as error:
+        raise InvalidInput("file", str(path), f"cannot be read ({error.strerror}): check the path") from None
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidInput("file", str(path), f"is not valid TOML: {error}") from None
+    for change in changes:
+        _apply(values, change)
+    try:
+        return Config(path, text, _File.model_validate(_floats(values, _File)))
+    except ValidationError as error:
+        raise _first_error(error, path, text) from None
+
+
+def line_of(text: str, section: str, key: str) -> int | None:
+    """The line of `key` in `[section]`, or of the section itself for an empty key; from 1."""
+    inside = False
+    for number, line in enumerate(text.splitlines(), 1):
+        header = re.match(r"\s*\[\s*([\w-]+)\s*\]", line)
+        if header:
+            inside = header[1] == section
+            if inside and not key:
+                return number
+        elif inside and re.match(rf"\s*{re.escape(key)}\s*=", line):
+            return number
+    return None
+
+
+def _apply(values: dict[str, Any], change: str) -> None:
+    """Set section.key=value, the value read as TOML (or as plain text)."""
+    name, equals, value = change.partition("=")
+    section, dot, key = name.strip().partition(".")
+    if not (equals and dot and key):
+        raise InvalidInput("set", change, "write section.key=value, for instance run.rounds=50")
+    try:
+        parsed = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        parsed = value.strip()
+    values.setdefault(section, {})[key] = parsed
+
+
+def _floats(values: dict[str, Any], model: type[BaseModel]) -> dict[str, Any]:
+    """Whole numbers where a float is expected are meant as floats: epsilon = 5."""
+    result: dict[str, Any] = {}
+    for key, value in values.items():
+        field = model.model_fields.get(key)
+        if field is None:
+            result[key] = value
+        elif isinstance(value, dict) and isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            result[key] = _floats(value, field.annotation)
+        elif isinstance(value, int) and not isinstance(value, bool) and "float" in str(field.annotation):
+            result[key] = float(value)
+        else:
+            result[key] = value
+    return result
+
+
+def _first_error(error: ValidationError, path: Path, text: str) -> InvalidInput:
+    """The first thing that is wrong: file, line, key, value, remedy."""
+    first = error.errors()[0]
+    section, *rest = (str(part) for part in first["loc"])
+    key = rest[0] if rest else ""
+    line = line_of(text, section, key) or line_of(text, section, "")
+    place = f"{path}:{line}" if line else f"{path}"
+    section_model = _File.model_fields[section].annotation if section in _File.model_fields else None
+    if first["type"] == "extra_forbidden":
+        known = section_model.model_fields if section_model else _File.model_fields  # type: ignore[union-attr]
+        return InvalidInput(
+            f"{place}: [{section}] {key}".rstrip(), first["input"], f"is not known; use {', '.join(known)}"
+        )
+    if first["type"] == "missing":
+        return InvalidInput(f"{place}: [{section}] {key}".rstrip(), None, "is missing: add it")
+    return InvalidInput(f"{place}: [{section}] {key}".rstrip(), first["input"], first["msg"].lower())

@@ -1,1 +1,0 @@
-"""Simulation: thousands of clients as one compiled program."""

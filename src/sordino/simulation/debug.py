@@ -1,0 +1,83 @@
+"""The debug engine: the same functions in plain Python, one client after another, naming who failed and where."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from sordino.errors import SordinoError
+from sordino.simulation import engine
+from sordino.simulation.engine import Carry, Records, Setting, Sums
+from sordino.types import Key
+
+__all__ = ["debug_rounds"]
+
+
+def debug_rounds(
+    algorithm: Any,
+    mechanism: Any,
+    records: Records,
+    carry: Carry,
+    key: Key,
+    first: int,
+    *,
+    setting: Setting,
+    rounds: int,
+) -> Carry:
+    """What `engine.run_rounds` computes, slowly; a failure or a non-finite update names round, client and stage."""
+    for number in range(first, first + rounds):
+        carry = _debug_round(algorithm, mechanism, records, carry, key, number, setting)
+    return carry
+
+
+def _debug_round(
+    algorithm: Any, mechanism: Any, records: Records, carry: Carry, key: Key, number: int, setting: Setting
+) -> Carry:
+    k = jnp.int32(number)
+    who, here = setting.cohort.draw(engine.round_key(key, k, engine.COHORT), setting.population)
+    received = _stage(number, "broadcast", None, algorithm.broadcast, carry.server)
+    shared = (algorithm, mechanism, records, received, key, k)
+    run_client = functools.partial(engine.run_client, shared=shared, setting=setting)
+    total, states = None, carry.clients
+    for client in (int(client) for client, present in zip(who, here, strict=True) if present):
+        state = _at(states, client)
+        sums, new, _ = _stage(number, "client", client, run_client, jnp.int32(client), jnp.bool_(True), state)
+        if int(sums.dropped):
+            raise SordinoError(
+                f"round {number}, client {client}, stage client: the update is not finite; "
+                "lower the learning rate or check the client's data"
+            )
+        total = sums if total is None else jax.tree.map(jnp.add, total, sums)
+        states = _with(states, client, new)
+    if total is None:
+        raise SordinoError(f"round {number}: nobody took part; raise the cohort's probability")
+    server = _stage(number, "server", None, _serve, algorithm, mechanism, carry, total, key, k, setting)
+    return Carry(server, states)
+
+
+def _at(states: Any, client: int) -> Any:
+    return jax.tree.map(lambda leaf: leaf[client], states)
+
+
+def _with(states: Any, client: int, new: Any) -> Any:
+    return jax.tree.map(lambda leaf, value: leaf.at[client].set(value), states, new)
+
+
+def _serve(algorithm: Any, mechanism: Any, carry: Carry, sums: Sums, key: Key, k: jax.Array, setting: Setting) -> Any:
+    scale = algorithm.noise_scale(carry.server)
+    noisy = engine.add_noise(mechanism, sums, engine.round_key(key, k, engine.NOISE), scale, setting)
+    planned = setting.cohort.planned(setting.population)
+    return algorithm.server(engine.round_key(key, k, engine.SERVER), carry.server, noisy, sums.extra, planned)[0]
+
+
+def _stage(round: int, name: str, client: int | None, work: Callable[..., Any], *arguments: Any) -> Any:
+    """Do the work; say where it failed if it does."""
+    try:
+        return work(*arguments)
+    except Exception as error:
+        who = "" if client is None else f", client {client}"
+        raise SordinoError(f"round {round}{who}, stage {name}: {type(error).__name__}: {error}") from error
