@@ -62,9 +62,11 @@ class PrivacySection(_Section):
     delta: float | None = None
     noise_multiplier: float | None = None
     relation: str | None = None
-    levels: int | None = None  # of qtdl and binomial
+    message_epsilon: float | None = None  # of qtdl and binomial, as are the next three
+    message_delta: float | None = None
+    levels: int | None = None
     noise: str | None = None  # of qtdl
-    mu: float | None = None  # of qtdl and binomial: assumed sensitivities
+    mu: float | None = None  # assumed sensitivities
 
 
 class RunSection(_Section):
@@ -115,11 +117,8 @@ class Config:
         from sordino.simulation.planning import plan
 
         run, privacy = self.file.run, self.file.privacy
-        options = {
-            key: value
-            for key, value in (("levels", privacy.levels), ("noise", privacy.noise), ("mu", privacy.mu))
-            if value is not None
-        }
+        names = ("message_epsilon", "message_delta", "levels", "noise", "mu")
+        options = {name: getattr(privacy, name) for name in names if getattr(privacy, name) is not None}
         algorithm = self._located(self._algorithm, "algorithm")
         return self._located(
             lambda: plan(

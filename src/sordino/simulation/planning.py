@@ -133,7 +133,7 @@ class Plan:
                 delta=delta,
                 unit=unit,
                 sampling=drawn,
-                units=clients,
+                units=clients if unit is Unit.CLIENT else None,
                 assumptions=assumptions,
             )
         certificate = dataclasses.replace(certificate, warnings=_plain_warnings(certificate, self.cohort))
@@ -183,7 +183,8 @@ def plan(
       mechanism: "gaussian" (the default where privacy is asked for), "laplace", "qtdl", "binomial" or "none".
       trust: "central", the server adds the noise, or "local", every client does.
       relation: "add-remove" (the default), "zero-out" (with local trust) or "replace-one" (with a fixed-size cohort).
-      options: of the mechanism, for qtdl `levels`, `epsilon` a message and so on.
+      options: of qtdl and binomial: `levels`, `message_epsilon`, `message_delta`, `noise`, `mu`. Each message meets
+        (message_epsilon, message_delta); the certificate says what all of them together cost at `delta`.
     """
     require(rounds >= 1, "rounds", rounds, "must be at least 1")
     drawn = parse_cohort(cohort)
@@ -208,8 +209,10 @@ def plan(
         require(not wanted, "mechanism", chosen, "without noise no epsilon can be met: leave epsilon out")
     else:
         require(trust == "local", "trust", trust, f"{chosen} noise is added by each client: set trust to local")
-        require(noise_multiplier is None, "noise_multiplier", noise_multiplier, f"{chosen} is calibrated by epsilon")
-        options = {"epsilon": epsilon, "delta": delta if delta is not None else 0.0, **options}
+        remedy = f"{chosen} is calibrated a message at a time: give message_epsilon and message_delta"
+        require(not wanted, "epsilon", epsilon if epsilon is not None else noise_multiplier, remedy)
+        require("message_epsilon" in options, "message_epsilon", None, remedy)
+        options = {name.removeprefix("message_"): value for name, value in options.items()}
     return Plan(algorithm, rounds, drawn, chosen, trust, related, epsilon, delta, noise_multiplier, options)
 
 
