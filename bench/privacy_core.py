@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from bench.timing import Bench, Row, import_seconds, interleaved, seconds
 from sordino import epsilon_of, privunit, qtdl
-from sordino.privacy.accountants import account_of
+from sordino.privacy.accountants import forget_accounts
 from sordino.privacy.events import Gaussian, Repeated, Sampled
 from sordino.privacy.sampling import Poisson
 
@@ -22,7 +22,7 @@ def accounting() -> Iterator[Row]:
     event = Repeated(Sampled(Gaussian(1.1), Poisson(0.01)), 1000)
 
     def epsilon() -> float:
-        account_of.cache_clear()
+        forget_accounts()
         return epsilon_of(event, 1e-5)
 
     (value,) = interleaved(partial(seconds, epsilon))

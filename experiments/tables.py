@@ -1,6 +1,6 @@
-"""Run published tables and write them beside the paper's figures: `python -m experiments.tables [NAME ...] --commit HASH`.
+"""Published tables beside ours: `python -m experiments.tables [NAME ...] --commit HASH`.
 
-Every cell is a run file; this reads tables.toml, trains each with several seeds, and writes results/paper<k>/<name>.json.
+Every cell is a run file; this reads tables.toml, trains each with several seeds, and writes results/paper<k>/NAME.json.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ from sordino.types import Relation
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
-__all__ = ["Account", "account_of", "delta_of", "epsilon_of"]
+__all__ = ["Account", "account_of", "delta_of", "epsilon_of", "forget_accounts"]
 
 _SMALLEST_PLD_DELTA = 1e-12  # below it the rounding of the FFT could matter
 _LONGEST_LATTICE = 400_000
@@ -99,6 +99,12 @@ def delta_of(event: Event, epsilon: float, relation: Relation | str = Relation.A
 def account_of(event: Event, relation: Relation | str = Relation.ADD_REMOVE) -> Account:
     """Choose the accountant for `event` under `relation`."""
     return _account_of(event, Relation.parse(relation))
+
+
+def forget_accounts() -> None:
+    """Empty the caches, to time an account or to free its memory."""
+    _account_of.cache_clear()
+    _leaf_loss.cache_clear()
 
 
 @lru_cache(maxsize=16)  # an account may hold a long lattice
