@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sordino.cli.account import app
+from sordino.report.results import results_page
 
 ROOT = Path(__file__).parents[2]
 DOCS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
@@ -43,3 +44,7 @@ def test_the_compose_example_is_valid():
     text = (ROOT / "docs" / "calculator.md").read_text()
     spec = tomllib.loads(re.search(r"```toml\n(.*?)```", text, re.S)[1])
     assert [release["name"] for release in spec["release"]] == ["mean update", "step size"]
+
+
+def test_the_results_page_is_generated_from_the_results():
+    assert (ROOT / "docs" / "results.md").read_text() == results_page(ROOT / "results")

@@ -160,9 +160,9 @@ def fedavg(
         raise InvalidInput("output", output, "use one of " + ", ".join(OUTPUTS))
     if server_optimiser is not None and server_momentum:
         raise InvalidInput("server_momentum", server_momentum, "give it to the optax optimiser instead")
-    eta = as_schedule(local_lr)
+    eta = as_schedule(local_lr, "local_lr")
     default_beta = eta if message == "gradient" else as_schedule(1.0)
-    beta = default_beta if server_lr is None else as_schedule(server_lr)
+    beta = default_beta if server_lr is None else as_schedule(server_lr, "server_lr")
     step = ServerStep(beta, server_momentum) if server_optimiser is None else OptaxStep(beta, server_optimiser)
     return FedAvg(bound, LocalTraining(eta, momentum, weight_decay, local_steps, batch_size), step, message, output)
 

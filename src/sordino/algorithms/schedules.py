@@ -77,14 +77,23 @@ def piecewise(values: tuple[float, ...], until: tuple[int, ...]) -> Piecewise:
     return Piecewise(tuple(values), tuple(until))
 
 
-def as_schedule(what: Any) -> Schedule:
-    """A number, {start, decay}, {values, until}, or a schedule, as a schedule."""
+def as_schedule(what: Any, name: str = "learning rate") -> Schedule:
+    """A number, {start, decay}, {values, until}, or a schedule, as a schedule; `name` is what errors call it."""
+    try:
+        return _schedule(what)
+    except InvalidInput as error:
+        raise InvalidInput(name, what, error.remedy) from None
+    except (TypeError, ValueError):
+        raise InvalidInput(name, what, "use numbers") from None
+
+
+def _schedule(what: Any) -> Schedule:
     if isinstance(what, int | float):
         return constant(float(what))
     if isinstance(what, dict) and set(what) == {"start", "decay"}:
         return geometric(float(what["start"]), float(what["decay"]))
     if isinstance(what, dict) and set(what) == {"values", "until"}:
-        return piecewise(tuple(what["values"]), tuple(what["until"]))
+        return piecewise(tuple(map(float, what["values"])), tuple(map(int, what["until"])))
     if callable(what):
         return what
     raise InvalidInput("learning rate", what, "use a number, {start, decay} or {values, until}")

@@ -47,7 +47,7 @@ def run_command(
     json: Json = False,
 ) -> None:
     """Train; writes metrics, certificate, ledger, checkpoint, model and a picture to runs/<name>/."""
-    from sordino.report.curves import plot_history
+    from sordino.report.curves import measure_of, plot_history
     from sordino.simulation.checkpoint import write_atomically
 
     folder = runs / (name or file.stem)
@@ -58,14 +58,16 @@ def run_command(
     with live_progress(plan.rounds) as progress:
         run = _simulate(config, plan, task, folder, resume, progress)
     write_atomically(folder / "config.toml", config.text.encode())
-    plot_history(run.history, f"{task.name}, {plan.mechanism} noise", folder / "accuracy.png")
+    measure = measure_of(run.history[-1])[0]
+    picture = folder / f"{measure}.png"
+    plot_history(run.history, f"{task.name}, {plan.mechanism} noise", picture)
     result = {
         "run": str(folder),
         "rounds": plan.rounds,
-        "accuracy": run.accuracy,
-        "accuracy_last_5": run.mean_accuracy(),
+        measure: run.history[-1][measure],
+        f"{measure}_last_5": sum(row[measure] for row in run.history[-5:]) / len(run.history[-5:]),
         "seconds": run.seconds,
-        "picture": str(folder / "accuracy.png"),
+        "picture": str(picture),
     }
     if json:
         show("", result | run.certificate.to_json(), as_json=True)
@@ -112,7 +114,10 @@ def live_progress(rounds: int) -> Iterator[Progress]:
         def progress(row: dict[str, Any]) -> None:
             epsilon = row["epsilon"]
             spent = f"epsilon {epsilon:.3g}" if isinstance(epsilon, float) and math.isfinite(epsilon) else "not private"
-            line = f"loss {row['test_loss']:.3f}  accuracy {100 * row['accuracy']:.1f} %  {spent}"
+            measured = f"accuracy {100 * row['accuracy']:.1f} %" if "accuracy" in row else ""
+            if "suboptimality" in row:
+                measured = f"suboptimality {row['suboptimality']:.3g}"
+            line = f"loss {row['test_loss']:.3f}  {measured}  {spent}"
             bar.update(rounds_bar, completed=row["round"], line=line)
 
         yield progress

@@ -30,9 +30,9 @@ class FederatedData(NamedTuple):
     """Records sorted by client, so that client i is the slice start[i] : start[i] + size[i]."""
 
     x: Features
-    y: Labels
+    y: NDArray[Any]  # labels; a problem without classes may keep anything here
     start: NDArray[np.int32]
     size: NDArray[np.int32]
     x_test: Features
-    y_test: Labels
+    y_test: NDArray[Any]
     classes: int

@@ -1,4 +1,4 @@
-"""Accuracy and epsilon over rounds, as a picture."""
+"""Accuracy, or what else was measured, and epsilon over rounds, as a picture."""
 
 from __future__ import annotations
 
@@ -6,23 +6,36 @@ import math
 from pathlib import Path
 from typing import Any
 
-__all__ = ["plot_history"]
+__all__ = ["measure_of", "plot_history"]
+
+# What a row may hold, the most telling first: key, axis, factor.
+MEASURES = (
+    ("accuracy", "test accuracy (%)", 100.0),
+    ("suboptimality", "suboptimality", 1.0),
+    ("test_loss", "test loss", 1.0),
+)
+
+
+def measure_of(row: dict[str, Any]) -> tuple[str, str, float]:
+    """The measure to show of a row of metrics: its key, what an axis says, and the factor of the unit there."""
+    return next(measure for measure in MEASURES if measure[0] in row)
 
 
 def plot_history(history: list[dict[str, Any]], title: str, path: Path) -> None:
-    """Test accuracy to the left, epsilon spent to the right, over rounds."""
+    """Test accuracy (suboptimality, without classes) to the left, epsilon spent to the right, over rounds."""
     from matplotlib.figure import Figure
 
+    key, label, factor = measure_of(history[-1])
     rounds = [row["round"] for row in history]
     figure = Figure(figsize=(7, 4), layout="constrained")
-    accuracy = figure.subplots()
-    accuracy.plot(rounds, [100 * row["accuracy"] for row in history], color="tab:blue", marker=".")
-    accuracy.set(xlabel="round", ylabel="test accuracy (%)", title=title)
-    accuracy.yaxis.label.set_color("tab:blue")
-    accuracy.grid(alpha=0.3)
+    axes = figure.subplots()
+    axes.plot(rounds, [factor * row[key] for row in history], color="tab:blue", marker=".")
+    axes.set(xlabel="round", ylabel=label, title=title)
+    axes.yaxis.label.set_color("tab:blue")
+    axes.grid(alpha=0.3)
     spent = [row["epsilon"] for row in history]
     if all(isinstance(value, float) and math.isfinite(value) for value in spent):
-        epsilon = accuracy.twinx()
+        epsilon = axes.twinx()
         epsilon.plot(rounds, spent, color="tab:red", linestyle="--")
         epsilon.set_ylabel("epsilon spent")
         epsilon.yaxis.label.set_color("tab:red")

@@ -222,10 +222,9 @@ def _plain_warnings(certificate: Certificate, cohort: Cohort) -> tuple[Warning, 
         "simulated-noise",
         "noise is drawn in floating point by a simulator; a deployed release needs a secure generator",
     )
-    kept = [warning for warning in certificate.warnings if warning.code != "assumed"]
     unreliable = isinstance(cohort, Unreliable)
     text = "the number of clients that answer is random and seen: no amplification is claimed"
-    return (*kept, *([Warning("unreliable-cohort", text)] if unreliable else []), simulated)
+    return (*certificate.warnings, *([Warning("unreliable-cohort", text)] if unreliable else []), simulated)
 
 
 def _require_cohort(cohort: Cohort, clients: int) -> None:

@@ -28,7 +28,7 @@ from sordino.privacy.events import Composed, Event, Repeated
 from sordino.privacy.guarantee import Certificate
 from sordino.privacy.ledger import Ledger, read_ledger
 from sordino.simulation.checkpoint import load_checkpoint, save_checkpoint, write_atomically
-from sordino.simulation.engine import Carry, RoundInfo, Setting, evaluate, run_rounds
+from sordino.simulation.engine import Carry, RoundInfo, Setting, run_rounds
 from sordino.simulation.planning import Plan, Resolved
 from sordino.simulation.tasks import Task
 from sordino.types import Observer, Unit
@@ -48,10 +48,11 @@ class Run:
     certificate: Certificate
     seconds: float
     transcript: Any = None
+    iterates: np.ndarray | None = None
 
     @property
     def accuracy(self) -> float:
-        """Test accuracy after the last round."""
+        """Test accuracy after the last round, of a classifier."""
         return float(self.history[-1]["accuracy"])
 
     def mean_accuracy(self, last: int = 5) -> float:
@@ -67,6 +68,7 @@ def simulate(
     evaluate_every: int | None = None,
     chunk: int | None = None,
     transcript: bool = False,
+    iterates: bool = False,
     folder: Path | None = None,
     resume: bool = False,
     progress: Progress | None = None,
@@ -80,6 +82,7 @@ def simulate(
       evaluate_every: rounds between evaluations (about twenty, if left out); the last five rounds are always seen.
       chunk: clients that are trained at a time; chosen from the memory, if left out.
       transcript: keep every message of every client, for audits.
+      iterates: keep the model, as a flat vector, of every evaluation.
       folder: where metrics, ledger, checkpoint, certificate and model go.
       resume: go on from the checkpoint in `folder`.
       progress: called with a row of metrics after every evaluation.
@@ -106,8 +109,7 @@ def simulate(
     if files is not None and resume:
         first, carry = load_checkpoint(files.checkpoint, carry)
         history = files.metrics_until(first)
-    x_test, y_test = jnp.asarray(task.data.x_test), jnp.asarray(task.data.y_test)
-    transcripts = []
+    transcripts, models = [], []
     for start, stop in segments(first, plan.rounds, evaluate_every or max(1, plan.rounds // 20)):
         if files is not None:
             files.record_releases(start, stop, resolved)
@@ -121,9 +123,11 @@ def simulate(
             setting=setting,
             rounds=stop - start,
         )
-        loss, accuracy = evaluate(algorithm.params(carry.server), x_test, y_test, predict=task.predict)
-        row = _row(stop, loss, accuracy, info, plan, resolved)
+        w = algorithm.params(carry.server)
+        row = _row(stop, task.evaluate(w), info, plan, resolved)
         history.append(row)
+        if iterates:
+            models.append(np.asarray(w))
         if transcript:
             transcripts.append(jax.tree.map(np.asarray, info.transcript))
         if files is not None:
@@ -134,7 +138,10 @@ def simulate(
     params = task.params(algorithm.params(carry.server))
     if files is not None:
         files.finish(params)
-    return Run(params, history, resolved.certificate, time.perf_counter() - started, transcripts or None)
+    seconds = time.perf_counter() - started
+    return Run(
+        params, history, resolved.certificate, seconds, transcripts or None, np.stack(models) if models else None
+    )
 
 
 def segments(first: int, rounds: int, every: int) -> list[tuple[int, int]]:
@@ -175,16 +182,13 @@ def load_model(path: str | Path) -> dict[str, np.ndarray]:
     return load_file(path)
 
 
-def _row(
-    rounds: int, loss: jax.Array, accuracy: jax.Array, info: RoundInfo, plan: Plan, resolved: Resolved
-) -> dict[str, Any]:
+def _row(rounds: int, measured: dict[str, float], info: RoundInfo, plan: Plan, resolved: Resolved) -> dict[str, Any]:
     """One line of metrics. Everything computed on private data stands under "not_private"."""
     noise, signal = np.asarray(info.noise, np.float64), np.asarray(info.signal, np.float64)
     ratio = float(np.mean(signal / np.maximum(noise, 1e-30))) if np.any(noise > 0) else None
     return {
         "round": rounds,
-        "test_loss": float(loss),
-        "accuracy": float(accuracy),
+        **measured,
         "epsilon": _json_number(_spent(rounds, plan, resolved)),
         "not_private": {
             "participants": float(np.mean(info.participants)),

@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sordino.data import FederatedData, load, partition
+from sordino.data import FederatedData, load, partition, quadratic_loss, quadratics
 from sordino.errors import require
-from sordino.models import Batch, Model, flat, get
-from sordino.simulation.engine import Records
+from sordino.models import Batch, Model, flat, from_loss, get, weighted_mean
+from sordino.simulation.engine import Records, evaluate
 from sordino.types import Key, Vector
 
 __all__ = ["Task", "task"]
@@ -26,6 +26,7 @@ class Task:
     name: str
     data: FederatedData
     model: Model
+    minimum: float | None = None  # of the test loss, where it is known
 
     @property
     def clients(self) -> int:
@@ -76,6 +77,23 @@ class Task:
 
         return flat_predict
 
+    def evaluate(self, w: Vector) -> dict[str, float]:
+        """Test loss; with classes the accuracy, and with a known minimum how far above it the loss is."""
+        if self.model.predict is not None:
+            loss, accuracy = evaluate(w, *self._test, predict=self.predict)
+            return {"test_loss": float(loss), "accuracy": float(accuracy)}
+        loss = self._test_loss(w, *self._test)
+        above = {} if self.minimum is None else {"suboptimality": float(loss) - self.minimum}
+        return {"test_loss": float(loss), **above}
+
+    @cached_property
+    def _test(self) -> tuple[jax.Array, jax.Array]:
+        return jnp.asarray(self.data.x_test), jnp.asarray(self.data.y_test)
+
+    @cached_property
+    def _test_loss(self) -> Any:
+        return jax.jit(lambda w, x, y: self.loss(w, Batch(x, y, jnp.ones(len(x)))))
+
     @cached_property
     def _flat(self) -> tuple[Vector, Any]:
         return flat(self.model, jax.random.key(0))
@@ -92,20 +110,43 @@ def task(
 ) -> Task:
     """A task by name: a data set (see `sordino data list`), how it is dealt to clients, and a model.
 
+    "quadratics" is a problem instead, with a record a client, its own loss and a known minimum.
+
     Args:
-      name: of the data set, or npz:FOLDER, csv:FILE, hf:NAME.
+      name: of the data set, or npz:FOLDER, csv:FILE, hf:NAME; or "quadratics".
       clients: how many; with a natural partition, as many as there are.
       partition: "iid", "shards:K", "dirichlet:A", "quantity:A" or "natural" (the default where there is one).
       model: "logistic", "mlp:300,300", "cnn", ...
       partition_seed: of the dealing.
-      options: for the data set's loader.
+      options: for the data set's loader; of quadratics `d`, `rank`, `scale` (how far off w_0 is) and `seed`.
     """
+    if name == "quadratics":
+        require(partition is None, "partition", partition, "every client of this problem has its own record: leave out")
+        return _quadratics(clients or 100, **options)
     dataset = load(name, **options)
     scheme = partition or ("natural" if dataset.client is not None and clients is None else "iid")
     if scheme != "natural":
         require(clients is not None, "clients", clients, f"say how many clients {name} is dealt to")
     data = _partition(dataset, scheme, clients, partition_seed)
     return Task(name, data, get(model, tuple(np.shape(data.x)[1:]), data.classes))
+
+
+def _quadratics(clients: int, *, d: int = 200, rank: int = 20, scale: float = 1.0, seed: int = 0) -> Task:
+    """Client i's one record is x = A_i, y = w_i*. A run draws z ~ U(0, 1)^d and starts at w* + scale z."""
+    problem = quadratics(seed, clients, d, rank)
+    A, centers = problem.A.astype(np.float32), problem.centers.astype(np.float32)
+    minimiser = jnp.asarray(problem.minimiser, jnp.float32)
+
+    def init(key: Key) -> Vector:
+        return minimiser + scale * jax.random.uniform(key, minimiser.shape)
+
+    def loss(w: Vector, batch: Batch) -> jax.Array:
+        each = jax.vmap(quadratic_loss, in_axes=(None, 0))(w, (batch.x, batch.y))
+        return weighted_mean(each, batch.weight)
+
+    start, size = np.arange(clients, dtype=np.int32), np.ones(clients, np.int32)
+    data = FederatedData(A, centers, start, size, A, centers, classes=0)  # f itself is the test
+    return Task("quadratics", data, from_loss(init, loss, name="quadratics"), problem.minimum)
 
 
 def _partition(dataset: Any, scheme: str, clients: int | None, seed: int) -> FederatedData:

@@ -1,0 +1,69 @@
+"""Committed results as a page: `python -m sordino.report.results` writes docs/results.md from results/*/*.json."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+__all__ = ["results_page"]
+
+HEADER = """# Results
+
+Published figures beside ours, generated from `results/`; do not edit. Each file names the command, the commit, the
+versions, the device and the date of its runs, and holds the certificates. Learning rates and bounds were chosen by test
+accuracy, as in the papers; no certificate covers that choice.
+"""
+
+
+def results_page(folder: Path) -> str:
+    """All tables of a results folder as Markdown."""
+    tables = [json.loads(path.read_text()) | {"paper": path.parent.name} for path in sorted(folder.glob("*/*.json"))]
+    return HEADER + "".join(_table(table) for table in tables)
+
+
+def _table(table: dict[str, Any]) -> str:
+    made = table["provenance"]
+    lines = [
+        f"\n## {table['paper'].replace('paper', 'Paper ')}: {table['name']}\n",
+        f"{table['metric']}. Made by `{made['command']}` at {made['commit']} on {made['device']}, "
+        f"Sordino {made['sordino']}, JAX {made['jax']}, {made['date'][:10]}.\n",
+        "| row | column | paper | ours | std | seeds |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in table["rows"]:
+        paper = "-" if row["paper"] is None else f"{row['paper']:g}"
+        std = "-" if row["std"] is None else f"{row['std']:.3g}"
+        lines.append(
+            f"| {row['row']} | {row['column']} | {paper} | {row['mean']:.4g} | {std} | {_seeds(row['seeds'])} |"
+        )
+    promises = [_promise(certificate) for certificate in table["guarantees"]]
+    return "\n".join([*lines, "\nWhat the runs promise, over all rounds:\n", *(f"- {text}" for text in promises), ""])
+
+
+def _seeds(seeds: list[int] | int) -> str:
+    return str(len(seeds)) if isinstance(seeds, list) else str(seeds)
+
+
+def _promise(certificate: dict[str, Any]) -> str:
+    """One line a run: each observer's total, and what is false or assumed about it."""
+    totals = [
+        f"{total['observer']}: epsilon {_epsilon(total['epsilon'])} at delta {total['delta']:g} "
+        f"(one {total['unit']}, {total['relation']}, {total['rounds']} rounds, {total['accountant']})"
+        for total in certificate["guarantees"]
+        if total["scope"] == "all rounds"
+    ]
+    false = any(warning["code"] == "no-valid-guarantee" for warning in certificate["warnings"])
+    assumed = {text for total in certificate["guarantees"] for text in total["assumptions"] if "not enforced" in text}
+    notes = ("; **no valid guarantee**" if false else "") + "".join(f"; {text}" for text in sorted(assumed))
+    return f"{certificate['row']}, {certificate['column']}: {'; '.join(totals)}{notes}"
+
+
+def _epsilon(epsilon: float | str) -> str:
+    from sordino.privacy.guarantee import format_epsilon
+
+    return "infinite" if epsilon == "inf" else format_epsilon(float(epsilon))
+
+
+if __name__ == "__main__":
+    Path("docs/results.md").write_text(results_page(Path("results")))
