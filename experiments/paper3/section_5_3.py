@@ -16,6 +16,7 @@ import csv
 import itertools
 import json
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from sordino.data import quadratics
 from sordino.simulation import Run
 from sordino.simulation.running import environment
 
-BOUNDS = {"clip": so.clip, "norm": so.normalize}
+BOUNDS: dict[str, Callable[[float], so.Bounder]] = {"clip": so.clip, "norm": so.normalize}
 STARTS = {"I1": 1.0, "I2": 0.2}
 CS = (40.0, 50.0, 100.0)
 RATES = (1e-4, 3e-4, 1e-3, 3e-3)
@@ -86,9 +87,13 @@ def final(runs: list[Run]) -> np.ndarray:
 
 def curve(runs: list[Run], measure: str) -> np.ndarray:
     """[(round, mean over seeds)], every EVERY rounds; a signal-to-noise ratio is the mean over the rounds between."""
-    rows = zip(*(run.history for run in runs), strict=True)
-    points = [[row[0]["round"], np.mean([(r | r["not_private"])[measure] for r in row])] for row in rows]
-    return np.array([point for point in points if point[0] % EVERY == 0])
+    rounds = np.array([row["round"] for row in runs[0].history])
+    values = np.mean([[(row | row["not_private"])[measure] for row in run.history] for run in runs], axis=0)
+    points = np.arange(EVERY, K + 1, EVERY)
+    if measure == "signal_to_noise":  # a row holds the mean since the row before it
+        total = np.cumsum(values * np.diff(rounds, prepend=0))[np.isin(rounds, points)]
+        return np.stack([points, np.diff(total, prepend=0) / EVERY], axis=1)
+    return np.stack([points, values[np.isin(rounds, points)]], axis=1)
 
 
 def write_table(runs: Runs, path: Path) -> None:
@@ -100,18 +105,18 @@ def write_table(runs: Runs, path: Path) -> None:
             "paper": None,
             "mean": float(final(some).mean()),
             "std": float(final(some).std(ddof=1)),
-            "seeds": len(some),
+            "seeds": list(SEEDS),
         }
         for ((start, C, eta), method), some in runs.items()
     ]
     made = environment()
     commit = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     result = {
-        "name": "Paper 3, Section 5.3: clipping against normalization on quadratics",
-        "metric": f"f(w_K) - f(w*), K = {K}",
+        "name": "section-5-3",
+        "metric": f"suboptimality f(w_K) - f(w*), K = {K}",
         "rows": rows,
         # The noise multiplier does not depend on C or the method, nor does the guarantee.
-        "guarantees": next(iter(runs.values()))[0].certificate.to_json()["guarantees"],
+        "guarantees": [{"row": "all", "column": "all", **next(iter(runs.values()))[0].certificate.to_json()}],
         "provenance": {
             "commit": subprocess.run(commit, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip(),
             "versions": {name: made[name] for name in ("sordino", "jax", "numpy", "python")},
@@ -134,7 +139,7 @@ def write_curves(runs: Runs, path: Path) -> None:
                 table.writerow([start, f"{C:g}", f"{eta:g}", method, int(k), f"{above:.5g}", f"{ratio:.4g}"])
 
 
-def panels(runs: Runs, title: str, ylabel: str) -> tuple[Figure, dict[tuple[str, float], Axes]]:
+def panels(title: str, ylabel: str) -> tuple[Figure, dict[tuple[str, float], Axes]]:
     """A row of panels for each start, a column for each C."""
     figure = Figure(figsize=(11, 6.5), layout="constrained")
     figure.suptitle(title)
@@ -150,9 +155,9 @@ def panels(runs: Runs, title: str, ylabel: str) -> tuple[Figure, dict[tuple[str,
 
 def plot_figure_1(runs: Runs, path: Path) -> None:
     """Suboptimality over rounds."""
-    figure, axes = panels(runs, "Clipping (dashed) and normalization (solid), (5, 1e-6)-DP", "f(w_k) - f(w*)")
+    figure, axes = panels("Clipping (dashed) and normalization (solid), (5, 1e-6)-DP", "f(w_k) - f(w*)")
     for ((start, C, eta), method), some in runs.items():
-        look = {"color": f"C{RATES.index(eta)}", "linestyle": "--" if method == "clip" else "-"}
+        look: dict[str, Any] = {"color": f"C{RATES.index(eta)}", "linestyle": "--" if method == "clip" else "-"}
         axes[start, C].plot(*curve(some, "suboptimality").T, **look, label=f"{method.title()}({eta:g})")
     figure.legend(*axes["I1", CS[0]].get_legend_handles_labels(), loc="outside lower center", ncols=len(RATES))
     figure.savefig(path, dpi=110)
@@ -161,10 +166,10 @@ def plot_figure_1(runs: Runs, path: Path) -> None:
 def plot_figure_2(runs: Runs, path: Path) -> None:
     """Signal-to-noise ratio over rounds."""
     title = f"Norm of the mean update over norm of the mean noise, eta = {FIGURE_2_RATE:g}"
-    figure, axes = panels(runs, title, "signal-to-noise ratio")
+    figure, axes = panels(title, "signal-to-noise ratio")
     for ((start, C, eta), method), some in runs.items():
         if eta == FIGURE_2_RATE:
-            look = {"color": "C2", "linestyle": "--" if method == "clip" else "-"}
+            look: dict[str, Any] = {"color": "C2", "linestyle": "--" if method == "clip" else "-"}
             axes[start, C].plot(*curve(some, "signal_to_noise").T, **look, label=f"{method.title()}({eta:g})")
     figure.legend(*axes["I1", CS[0]].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     figure.savefig(path, dpi=110)
@@ -191,7 +196,7 @@ def plot_figure_3(runs: Runs, path: Path, numbers: Path) -> None:
         csv.writer(file, lineterminator="\n").writerows(lines)
 
 
-def smoothed(points: np.ndarray | Any, window: int = 5) -> np.ndarray:
+def smoothed(points: np.ndarray, window: int = 5) -> np.ndarray:
     """Running means along a trajectory, of the evaluations every EVERY rounds."""
     points = points[: K // EVERY]
     return np.stack([points[i : i + window].mean(axis=0) for i in range(len(points) - window + 1)])

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         read_ledger,
     )
     from sordino.simulation import load_model, plan, simulate, task
-    from sordino.types import Algorithm, Bounder, Mechanism, Observer, Relation, Release, Unit
+    from sordino.types import Algorithm, Bounder, Mechanism, Observer, Relation, Unit
 
 _HOMES = {
     "sordino.bounding": ("adaptive_clip", "clip", "normalize", "smoothed_normalize"),
@@ -73,7 +73,7 @@ _HOMES = {
     ),
     "sordino.algorithms.fedavg": ("fedavg",),
     "sordino.simulation": ("load_model", "plan", "simulate", "task"),
-    "sordino.types": ("Algorithm", "Bounder", "Mechanism", "Observer", "Relation", "Release", "Unit"),
+    "sordino.types": ("Algorithm", "Bounder", "Mechanism", "Observer", "Relation", "Unit"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -89,7 +89,6 @@ __all__ = [
     "Observer",
     "Poisson",
     "Relation",
-    "Release",
     "Unit",
     "WithReplacement",
     "WithoutReplacement",

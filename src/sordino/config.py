@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from sordino.errors import InvalidInput, Refused, SordinoError
+from sordino.errors import InvalidInput, Refused, SordinoError, require
 
 __all__ = ["Config", "load_config"]
 
@@ -94,6 +95,7 @@ class Config:
 
     path: Path
     text: str
+    changed: str  # the text with the changes of --set
     file: _File
 
     def task(self) -> Any:
@@ -157,7 +159,10 @@ class Config:
             raise InvalidInput("bound", given, "give one of clip, normalize, smoothed_normalize and adaptive_clip")
         for name, value in given.items():
             factory = getattr(so, name)
-            return factory(**value) if isinstance(value, dict) else factory(value)
+            try:
+                return factory(**value) if isinstance(value, dict) else factory(value)
+            except TypeError as error:  # of adaptive_clip = {...}
+                raise InvalidInput(name, value, f"other keys are needed: {error}") from None
         return None
 
     def _located(self, make: Any, section: str) -> Any:
@@ -166,12 +171,11 @@ class Config:
             return make()
         except InvalidInput as error:
             sections = [section, *(name for name in _File.model_fields if name != section)]
+            key = "name" if error.field == "data set" else error.field
             for name in sections:
-                line = line_of(self.text, name, error.field)
+                line = line_of(self.text, name, key)
                 if line:
-                    raise InvalidInput(
-                        f"{self.path}:{line}: [{name}] {error.field}", error.value, error.remedy
-                    ) from None
+                    raise InvalidInput(f"{self.path}:{line}: [{name}] {key}", error.value, error.remedy) from None
             raise InvalidInput(f"{self.path}: {error.field}", error.value, error.remedy) from None
         except Refused as error:
             raise SordinoError(f"{self.path}: {error}") from None
@@ -183,14 +187,17 @@ def load_config(path: Path, changes: tuple[str, ...] = ()) -> Config:
         text = path.read_text()
     except OSError as error:
         raise InvalidInput("file", str(path), f"cannot be read ({error.strerror}): check the path") from None
+    except UnicodeDecodeError:
+        raise InvalidInput("file", str(path), "is not text: give a TOML file") from None
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InvalidInput("file", str(path), f"is not valid TOML: {error}") from None
+    changed = text
     for change in changes:
-        _apply(values, change)
+        changed, values = _apply(changed, change)
     try:
-        return Config(path, text, _File.model_validate(_floats(values, _File)))
+        return Config(path, text, changed, _File.model_validate(_floats(values, _File)))
     except ValidationError as error:
         raise _first_error(error, path, text) from None
 
@@ -209,17 +216,33 @@ def line_of(text: str, section: str, key: str) -> int | None:
     return None
 
 
-def _apply(values: dict[str, Any], change: str) -> None:
-    """Set section.key=value, the value read as TOML (or as plain text)."""
+def _apply(text: str, change: str) -> tuple[str, dict[str, Any]]:
+    """Write section.key=value into the text, the value read as TOML (or as plain text); also what the text now says."""
     name, equals, value = change.partition("=")
     section, dot, key = name.strip().partition(".")
-    if not (equals and dot and key):
+    if not (equals and dot and section and re.fullmatch(r"[\w-]+", key)):
         raise InvalidInput("set", change, "write section.key=value, for instance run.rounds=50")
+    literal = value.strip()
     try:
-        parsed = tomllib.loads(f"value = {value}")["value"]
+        wanted = tomllib.loads(f"value = {literal}")["value"]
     except tomllib.TOMLDecodeError:
-        parsed = value.strip()
-    values.setdefault(section, {})[key] = parsed
+        wanted, literal = literal, json.dumps(literal)
+    lines = text.splitlines()
+    place, header = line_of(text, section, key), line_of(text, section, "")
+    if place:
+        lines[place - 1] = f"{key} = {literal}"
+    elif header:
+        lines.insert(header, f"{key} = {literal}")
+    else:
+        lines += [f"[{section}]", f"{key} = {literal}"]
+    changed = "\n".join(lines) + "\n"
+    try:
+        values = tomllib.loads(changed)
+        understood = values[section][key] == wanted
+    except (tomllib.TOMLDecodeError, KeyError, TypeError):
+        understood = False
+    require(understood, "set", change, "cannot be set from here, where the file spreads it over lines: edit the file")
+    return changed, values
 
 
 def _floats(values: dict[str, Any], model: type[BaseModel]) -> dict[str, Any]:
@@ -239,8 +262,9 @@ def _floats(values: dict[str, Any], model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _first_error(error: ValidationError, path: Path, text: str) -> InvalidInput:
-    """The first thing that is wrong: file, line, key, value, remedy."""
-    first = error.errors()[0]
+    """The first thing that is wrong, unknown names before all: file, line, key, value, remedy."""
+    # A misspelt key is also a missing one: what stands there says more than what does not.
+    first = min(error.errors(), key=lambda wrong: wrong["type"] != "extra_forbidden")
     section, *rest = (str(part) for part in first["loc"])
     key = rest[0] if rest else ""
     line = line_of(text, section, key) or line_of(text, section, "")

@@ -1,13 +1,12 @@
 """The nouns of Sordino, in one page.
 
-A message is a vector in R^d. A `Bounder` caps its norm, a `Mechanism` randomises it, a `Release` says who sees the
-result, and an `Algorithm` is the five functions of a federated method together with its releases. This module
-imports nothing heavy, so the accounting on the host can share the words without loading JAX.
+A message is a vector in R^d. A `Bounder` caps its norm, a `Mechanism` randomises it, an `Algorithm` is the functions
+of a federated method. Unit, relation and observer are the words of a guarantee. This module imports nothing heavy, so
+the accounting on the host can share the words without loading JAX.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
 
@@ -29,7 +28,6 @@ __all__ = [
     "Memory",
     "Observer",
     "Relation",
-    "Release",
     "Scalar",
     "Unit",
     "Vector",
@@ -150,22 +148,38 @@ class Mechanism(Protocol):
         """Bits on the wire for a message of d coordinates."""
 
 
-class Release(NamedTuple):
-    """One thing that leaves: its name, who sees it, and what stands between it and the data."""
+@runtime_checkable
+class Algorithm(Protocol):
+    """A federated method: pure functions, no loop over clients or rounds. A frozen dataclass that is a JAX pytree.
 
-    name: str
-    observers: tuple[Observer, ...]
-    bounder: Bounder
-    mechanism: Mechanism
-    unit: Unit = Unit.CLIENT
+    Its numbers are data leaves, so that a sweep can trace them. `bound` caps a message (None sends it as it is).
+    Noise is not the method's business: the plan chooses the mechanism and the engine puts it where trust says.
+    """
 
+    @property
+    def bound(self) -> Bounder | None:
+        """What caps the norm of a message."""
 
-class Algorithm(NamedTuple):
-    """A federated method: five pure functions and what they release. No loop over clients or rounds."""
+    def init_server(self, w: Vector) -> Any:
+        """w_0 -> ServerState."""
 
-    init_server: Callable[[Any], Any]  # params -> ServerState
-    init_client: Callable[[Any], Any]  # params -> ClientState, () for stateless methods
-    broadcast: Callable[[Any], Any]  # ServerState -> Broadcast
-    client: Callable[[Key, Any, Any, Any], tuple[Vector, Any, Any]]  # -> Message, ClientState, Info
-    server: Callable[[Key, Any, Aggregate], tuple[Any, Any]]  # -> ServerState, Info
-    releases: tuple[Release, ...]
+    def init_client(self, w: Vector) -> Any:
+        """w_0 -> ClientState, () for methods whose clients keep nothing."""
+
+    def broadcast(self, state: Any) -> Any:
+        """ServerState -> what every client of the round receives."""
+
+    def client(self, key: Key, received: Any, state: Any, data: Any) -> tuple[Vector, jax.Array, Any, Any]:
+        """-> bounded message, a scalar that is summed beside it (0 if none), ClientState, Info.
+
+        `data` is a `ClientData`; Info has `norm`, `clipped` and `dropped`, for people only.
+        """
+
+    def server(self, key: Key, state: Any, total: Aggregate, extra: jax.Array, r: Scalar) -> tuple[Any, Any]:
+        """ServerState and the (noisy) sums of the cohort, whose planned size is r -> ServerState, Info."""
+
+    def noise_scale(self, state: Any) -> Scalar:
+        """By how much central noise grows with a bound that moves; 1 for a fixed one."""
+
+    def params(self, state: Any) -> Vector:
+        """The iterate that is given out."""

@@ -246,9 +246,3 @@ def test_help_lists_every_command():
     text = run("--help").stdout
     for command in ("account", "certify", "demo"):
         assert command in text
-
-
-def test_demo_says_who_could_learn_what():
-    text = run("demo", "--clients", "50").stdout
-    assert "What the server could learn" in text
-    assert "over all 10 rounds" in text

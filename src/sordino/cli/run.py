@@ -12,6 +12,7 @@ import typer
 
 from sordino.cli.output import show, working
 from sordino.config import Config, load_config
+from sordino.errors import require
 
 if TYPE_CHECKING:
     from sordino.simulation.running import Progress
@@ -48,16 +49,15 @@ def run_command(
 ) -> None:
     """Train; writes metrics, certificate, ledger, checkpoint, model and a picture to runs/<name>/."""
     from sordino.report.curves import measure_of, plot_history
-    from sordino.simulation.checkpoint import write_atomically
 
     folder = runs / (name or file.stem)
     config = load_config(file, tuple(set or ()))
     with working("reading data and planning"):
         plan, task = config.plan(), config.task()
         config.resolve(plan, task)
+    _keep(config, folder, resume)
     with live_progress(plan.rounds) as progress:
         run = _simulate(config, plan, task, folder, resume, progress)
-    write_atomically(folder / "config.toml", config.text.encode())
     measure = measure_of(run.history[-1])[0]
     picture = folder / f"{measure}.png"
     plot_history(run.history, f"{task.name}, {plan.mechanism} noise", picture)
@@ -74,6 +74,19 @@ def run_command(
         return
     show(f"Run of {file}", result, as_json=False)
     print(run.certificate)
+
+
+def _keep(config: Config, folder: Path, resume: bool) -> None:
+    """Keep the configuration, changes included, in the run's folder; a run goes on only with the same."""
+    from sordino.simulation.checkpoint import write_atomically
+
+    kept = folder / "config.toml"
+    if resume and kept.exists():
+        remedy = f"was started with another configuration: resume with {kept}"
+        require(kept.read_text() == config.changed, "resume", str(folder), remedy)
+    elif not (folder / "ledger.jsonl").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(kept, config.changed.encode())
 
 
 def _simulate(config: Config, plan: Any, task: Any, folder: Path, resume: bool, progress: Progress) -> Any:

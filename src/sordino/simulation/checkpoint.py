@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ def load_checkpoint(path: Path, like: Any) -> tuple[int, Any]:
     """(rounds done, state) with the structure of `like`."""
     leaves, structure = jax.tree.flatten(like)
     try:
-        with np.load(path) as saved:
+        with np.load(io.BytesIO(path.read_bytes())) as saved:
             same = int(saved["count"]) == len(leaves) and all(
                 saved[f"leaf{i}"].shape == np.shape(leaf) for i, leaf in enumerate(leaves)
             )
@@ -37,7 +38,7 @@ def load_checkpoint(path: Path, like: Any) -> tuple[int, Any]:
                 raise InvalidInput("checkpoint", str(path), remedy)
             restored = [jax.numpy.asarray(saved[f"leaf{i}"], np.asarray(leaf).dtype) for i, leaf in enumerate(leaves)]
             return int(saved["round"]), jax.tree.unflatten(structure, restored)
-    except (OSError, KeyError, ValueError) as error:
+    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
         if isinstance(error, InvalidInput):
             raise
         raise InvalidInput("checkpoint", str(path), f"cannot be read ({error}): start the run anew") from None

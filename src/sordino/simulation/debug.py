@@ -29,8 +29,9 @@ def debug_rounds(
     rounds: int,
 ) -> Carry:
     """What `engine.run_rounds` computes, slowly; a failure or a non-finite update names round, client and stage."""
-    for number in range(first, first + rounds):
-        carry = _debug_round(algorithm, mechanism, records, carry, key, number, setting)
+    with jax.disable_jit():  # a loss may print, compare and stop in a debugger
+        for number in range(first, first + rounds):
+            carry = _debug_round(algorithm, mechanism, records, carry, key, number, setting)
     return carry
 
 
@@ -53,8 +54,8 @@ def _debug_round(
             )
         total = sums if total is None else jax.tree.map(jnp.add, total, sums)
         states = _with(states, client, new)
-    if total is None:
-        raise SordinoError(f"round {number}: nobody took part; raise the cohort's probability")
+    if total is None:  # nobody came: the sums of one absent client
+        total = _stage(number, "client", 0, run_client, jnp.int32(0), jnp.bool_(False), _at(states, 0))[0]
     server = _stage(number, "server", None, _serve, algorithm, mechanism, carry, total, key, k, setting)
     return Carry(server, states)
 

@@ -207,6 +207,7 @@ def plan(
         require(not options, "privacy", options, f"{chosen} takes no such option")
     elif chosen == "none":
         require(not wanted, "mechanism", chosen, "without noise no epsilon can be met: leave epsilon out")
+        require(not options, next(iter(options), ""), next(iter(options.values()), None), "needs a mechanism: name one")
     else:
         require(trust == "local", "trust", trust, f"{chosen} noise is added by each client: set trust to local")
         remedy = f"{chosen} is calibrated a message at a time: give message_epsilon and message_delta"

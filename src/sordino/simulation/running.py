@@ -2,7 +2,7 @@
 
 The ledger is written before a segment runs, since a segment releases all of its rounds. A run that was killed and is
 resumed repeats its last segment with the same keys, which releases the same messages again and nothing new; the ledger
-already holds them.
+already holds them. This is why a run can only be resumed with the configuration and the seed that it was started with.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import math
 import platform
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -48,7 +49,7 @@ class Run:
     certificate: Certificate
     seconds: float
     transcript: Any = None
-    iterates: np.ndarray | None = None
+    iterates: Any = None
 
     @property
     def accuracy(self) -> float:
@@ -84,10 +85,12 @@ def simulate(
       transcript: keep every message of every client, for audits.
       iterates: keep the model, as a flat vector, of every evaluation.
       folder: where metrics, ledger, checkpoint, certificate and model go.
-      resume: go on from the checkpoint in `folder`.
+      resume: go on from the checkpoint in `folder`, or from the start if it was killed before there was one.
       progress: called with a row of metrics after every evaluation.
     """
     started = time.perf_counter()
+    require(chunk is None or chunk >= 1, "chunk", chunk, "must be at least 1")
+    require(evaluate_every is None or evaluate_every >= 1, "evaluate_every", evaluate_every, "must be at least 1")
     resolved = plan.resolve(task.d, task.clients)
     setting = Setting(
         loss=task.loss,
@@ -99,45 +102,46 @@ def simulate(
         transcript=transcript,
         devices=jax.local_device_count(),
     )
-    require(setting.chunk >= 1, "chunk", chunk, "must be at least 1")
     algorithm = resolved.algorithm
     key = jax.random.key(seed)
     w0 = task.initial(jax.random.fold_in(key, 2**31 - 1))
     carry = Carry(algorithm.init_server(w0), _population_state(algorithm, w0, task.clients))
     files = RunFiles.open(folder, plan, task, resolved, seed, resume) if folder is not None else None
-    first, history = 0, []
-    if files is not None and resume:
-        first, carry = load_checkpoint(files.checkpoint, carry)
-        history = files.metrics_until(first)
-    transcripts, models = [], []
-    for start, stop in segments(first, plan.rounds, evaluate_every or max(1, plan.rounds // 20)):
+    with files or nullcontext():
+        first, history = 0, []
+        if files is not None and resume:
+            if files.checkpoint.exists():
+                first, carry = load_checkpoint(files.checkpoint, carry)
+            history = files.metrics_until(first)
+        transcripts, models = [], []
+        for start, stop in segments(first, plan.rounds, evaluate_every or max(1, plan.rounds // 20)):
+            if files is not None:
+                files.record_releases(start, stop, resolved)
+            carry, info = run_rounds(
+                algorithm,
+                resolved.mechanism,
+                task.records,
+                carry,
+                key,
+                jnp.int32(start),
+                setting=setting,
+                rounds=stop - start,
+            )
+            w = algorithm.params(carry.server)
+            row = _row(stop, task.evaluate(w), info, plan, resolved)
+            history.append(row)
+            if iterates:
+                models.append(np.asarray(w))
+            if transcript:
+                transcripts.append(jax.tree.map(np.asarray, info.transcript))
+            if files is not None:
+                files.append_metrics(row)
+                save_checkpoint(files.checkpoint, stop, carry)
+            if progress is not None:
+                progress(row | {"rounds": plan.rounds, "seconds": time.perf_counter() - started})
+        params = task.params(algorithm.params(carry.server))
         if files is not None:
-            files.record_releases(start, stop, resolved)
-        carry, info = run_rounds(
-            algorithm,
-            resolved.mechanism,
-            task.records,
-            carry,
-            key,
-            jnp.int32(start),
-            setting=setting,
-            rounds=stop - start,
-        )
-        w = algorithm.params(carry.server)
-        row = _row(stop, task.evaluate(w), info, plan, resolved)
-        history.append(row)
-        if iterates:
-            models.append(np.asarray(w))
-        if transcript:
-            transcripts.append(jax.tree.map(np.asarray, info.transcript))
-        if files is not None:
-            files.append_metrics(row)
-            save_checkpoint(files.checkpoint, stop, carry)
-        if progress is not None:
-            progress(row | {"rounds": plan.rounds, "seconds": time.perf_counter() - started})
-    params = task.params(algorithm.params(carry.server))
-    if files is not None:
-        files.finish(params)
+            files.finish(params)
     seconds = time.perf_counter() - started
     return Run(
         params, history, resolved.certificate, seconds, transcripts or None, np.stack(models) if models else None
@@ -147,7 +151,8 @@ def simulate(
 def segments(first: int, rounds: int, every: int) -> list[tuple[int, int]]:
     """[start, stop) of the rounds between evaluations: every `every` rounds, and each of the last five."""
     stops = sorted({*range(every, rounds + 1, every), *range(max(1, rounds - 4), rounds + 1)})
-    return [(start, stop) for start, stop in zip([0, *stops], stops, strict=False) if start >= first]
+    left = [stop for stop in stops if stop > first]
+    return list(zip([first, *left], left, strict=False))
 
 
 def choose_chunk(task: Task, plan: Plan) -> int:
@@ -158,7 +163,8 @@ def choose_chunk(task: Task, plan: Plan) -> int:
     device = jax.local_devices()[0]
     stats = device.memory_stats() if device.platform != "cpu" else None
     room = stats["bytes_limit"] / 10 if stats else 2.0**28
-    return max(1, min(plan.cohort.capacity(task.clients), int(room / per_client)))
+    share = -(-plan.cohort.capacity(task.clients) // jax.local_device_count())  # of one device
+    return max(1, min(share, int(room / per_client)))
 
 
 def environment() -> dict[str, Any]:
@@ -214,6 +220,13 @@ def _json_number(value: float) -> float | str:
     return value if math.isfinite(value) else "inf"
 
 
+def _storable(value: Any) -> Any:
+    """For JSON, which has no NaN and no infinity: null, as in a run that diverged."""
+    if isinstance(value, dict):
+        return {name: _storable(inner) for name, inner in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def _population_state(algorithm: Any, w0: Any, clients: int) -> Any:
     return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (clients, *leaf.shape)), algorithm.init_client(w0))
 
@@ -221,20 +234,30 @@ def _population_state(algorithm: Any, w0: Any, clients: int) -> Any:
 class RunFiles:
     """A run's folder."""
 
-    def __init__(self, folder: Path, ledger: Ledger, recorded: int) -> None:
-        self.folder, self.ledger, self._recorded = folder, ledger, recorded
+    def __init__(
+        self, folder: Path, ledger: Ledger, entered: set[tuple[int | None, str, tuple[Observer, ...]]]
+    ) -> None:
+        self.folder, self.ledger, self._entered = folder, ledger, entered
         self.metrics, self.checkpoint = folder / "metrics.jsonl", folder / "checkpoint.npz"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let go of the ledger, also after an error, so that the run can be resumed."""
+        self.ledger.close()
 
     @classmethod
     def open(cls, folder: Path, plan: Plan, task: Task, resolved: Resolved, seed: int, resume: bool) -> RunFiles:
         """Create a run's folder, or take it up again."""
         ledger_path = folder / "ledger.jsonl"
+        delta = resolved.certificate.guarantees[0].delta
+        description = {"task": task.name, "delta": delta, "units": task.clients, "rounds": plan.rounds, "seed": seed}
         if resume:
-            if not (folder / "checkpoint.npz").exists():
-                raise InvalidInput("resume", str(folder), "there is no checkpoint here: run without --resume")
-            ledger = Ledger.open(ledger_path)
-            rounds = [entry.round for entry in read_ledger(ledger_path).entries if entry.round is not None]
-            return cls(folder, ledger, max(rounds, default=-1) + 1)
+            if not ledger_path.exists():
+                raise InvalidInput("resume", str(folder), "nothing has been run here: run without --resume")
+            entered = _entered(ledger_path, description, resolved)
+            return cls(folder, Ledger.open(ledger_path), entered)
         if ledger_path.exists():
             raise InvalidInput("run", str(folder), "exists already: choose another name, or --resume")
         folder.mkdir(parents=True, exist_ok=True)
@@ -242,40 +265,39 @@ class RunFiles:
         write_atomically(folder / "certificate.json", certificate.encode())
         write_atomically(folder / "environment.json", json.dumps(environment() | {"seed": seed}, indent=2).encode())
         worst = Composed(tuple(dict.fromkeys(event for _, _, event in resolved.releases)))
-        delta = resolved.certificate.guarantees[0].delta
-        description = {"task": task.name, "delta": delta, "units": task.clients, "rounds": plan.rounds}
         ledger = Ledger.create(
             ledger_path, unit=Unit.CLIENT, relation=plan.relation, worst_release=worst, description=description
         )
-        return cls(folder, ledger, 0)
+        return cls(folder, ledger, set())
 
     def record_releases(self, start: int, stop: int, resolved: Resolved) -> None:
         """Enter the rounds [start, stop) before they run, unless a killed run did already."""
-        for round in range(max(start, self._recorded), stop):
+        for round in range(start, stop):
             for name, observers, event in resolved.releases:
-                self.ledger.append(round=round, release=name, observers=observers, event=event)
-        self._recorded = max(self._recorded, stop)
+                if (round, name, observers) not in self._entered:
+                    self.ledger.append(round=round, release=name, observers=observers, event=event)
 
     def append_metrics(self, row: dict[str, Any]) -> None:
         """One line."""
         with self.metrics.open("a") as file:
-            file.write(json.dumps(row, allow_nan=False) + "\n")
+            file.write(json.dumps(_storable(row), allow_nan=False) + "\n")
 
     def metrics_until(self, rounds: int) -> list[dict[str, Any]]:
         """The lines up to a round; later ones, of a segment that will run again, are removed from the file."""
-        kept = []
+        kept, rows = [], []
         for line in self.metrics.read_text().splitlines() if self.metrics.exists() else ():
             try:
                 row = json.loads(line)
             except json.JSONDecodeError:  # torn by a crash
                 break
             if row["round"] <= rounds:
-                kept.append(row)
-        write_atomically(self.metrics, "".join(json.dumps(row) + "\n" for row in kept).encode())
-        return kept
+                kept.append(line + "\n")
+                rows.append({name: math.nan if value is None else value for name, value in row.items()})
+        write_atomically(self.metrics, "".join(kept).encode())
+        return rows
 
     def finish(self, params: Any) -> None:
-        """Save the model and let go of the ledger."""
+        """Save the model."""
         from safetensors.numpy import save
 
         named = {
@@ -283,4 +305,16 @@ class RunFiles:
             for path, leaf in jax.tree_util.tree_leaves_with_path(params)
         }
         write_atomically(self.folder / "model.safetensors", save(named))
-        self.ledger.close()
+
+
+def _entered(
+    ledger: Path, description: dict[str, Any], resolved: Resolved
+) -> set[tuple[int | None, str, tuple[Observer, ...]]]:
+    """The releases that a ledger holds; refuses one of another run, whose rounds would not be the same again."""
+    record = read_ledger(ledger)
+    planned = {(name, observers): event for name, observers, event in resolved.releases}
+    released = [entry for entry in record.entries if entry.kind == "release"]
+    same = all(planned.get((entry.release, entry.observers)) == entry.event for entry in released)
+    remedy = "was started with another configuration or seed: resume with the same, or choose another name"
+    require(same and record.description == description, "resume", str(ledger.parent), remedy)
+    return {(entry.round, entry.release, entry.observers) for entry in released}

@@ -145,7 +145,7 @@ def _quadratics(clients: int, *, d: int = 200, rank: int = 20, scale: float = 1.
         return weighted_mean(each, batch.weight)
 
     start, size = np.arange(clients, dtype=np.int32), np.ones(clients, np.int32)
-    data = FederatedData(A, centers, start, size, A, centers, classes=0)  # f itself is the test
+    data = FederatedData(A, centers, start, size, A, centers, classes=0)  # no secrets: f itself is the test
     return Task("quadratics", data, from_loss(init, loss, name="quadratics"), problem.minimum)
 
 

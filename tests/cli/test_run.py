@@ -1,0 +1,288 @@
+"""`sordino plan` and `sordino run` as a user runs them: files, output, and every mistake as one line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_account import run
+
+import sordino as so
+from sordino.errors import InvalidInput
+
+CONFIG = """\
+# Digits, dealt to twenty clients.
+[task]
+name = "digits"
+clients = 20
+partition = "iid"
+
+[algorithm]
+name = "fedavg"
+local_steps = 2
+local_lr = 0.5
+
+[bound]
+clip = 1.0
+
+[privacy]
+epsilon = 8.0
+delta = 1e-4
+
+[run]
+rounds = 3
+cohort = "full"
+"""
+FILES = set(
+    "accuracy.png certificate.json checkpoint.npz config.toml environment.json ledger.jsonl metrics.jsonl "
+    "model.safetensors".split()
+)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "cfg.toml"
+    path.write_text(CONFIG)
+    return path
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> tuple[Path, str]:
+    """A finished run's folder, and what `--json` printed; nobody may write into it."""
+    home = tmp_path_factory.mktemp("runs")
+    (home / "cfg.toml").write_text(CONFIG)
+    result = run("run", str(home / "cfg.toml"), "--runs", str(home), "--name", "x", "--set", "run.seed=5", "--json")
+    assert result.stderr == ""
+    return home / "x", result.stdout
+
+
+def test_files(finished):
+    folder, _ = finished
+    assert {path.name for path in folder.iterdir()} >= FILES
+    assert not list(folder.glob("*.tmp"))
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [row["round"] for row in rows] == [1, 2, 3]
+    assert all(0 <= row["accuracy"] <= 1 for row in rows)
+    assert rows[0]["epsilon"] < rows[1]["epsilon"] < rows[2]["epsilon"] <= 8.0
+    assert json.loads((folder / "environment.json").read_text())["seed"] == 5
+    assert tomllib.loads((folder / "config.toml").read_text())["run"] == {"rounds": 3, "cohort": "full", "seed": 5}
+
+
+def test_what_is_not_private_says_so(finished):
+    """At the top only what test data and the accountant give; all that was computed on clients' data lies below."""
+    for line in (finished[0] / "metrics.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        assert set(row) == {"round", "test_loss", "accuracy", "epsilon", "not_private"}
+        assert set(row["not_private"]) >= {"participants", "mean_norm", "clipped_share", "dropped", "signal_to_noise"}
+        assert row["not_private"]["participants"] == 20
+
+
+def test_json(finished):
+    folder, text = finished
+    data = json.loads(text)
+    assert data["rounds"] == 3
+    assert data["run"] == str(folder)
+    assert 0.1 < data["accuracy"] <= 1
+    assert data["guarantees"] == json.loads((folder / "certificate.json").read_text())["guarantees"]
+
+
+def test_the_model_can_be_read(finished):
+    model = so.load_model(finished[0] / "model.safetensors")
+    assert sorted(array.shape for array in model.values()) == [(10,), (64, 10)]
+    assert all(np.isfinite(array).all() and array.any() for array in model.values())
+
+
+def test_the_ledger_certifies_what_was_planned(finished):
+    folder, _ = finished
+    spent = json.loads(run("certify", str(folder), "--json").stdout)
+    planned = json.loads((folder / "certificate.json").read_text())
+    total = {
+        g["observer"]: g["epsilon"]
+        for g in planned["guarantees"]
+        if g["rounds"] == 3 and "all" in g.get("scope", "all")
+    }
+    again = {g["observer"]: g["epsilon"] for g in spent["guarantees"]}
+    assert again == total
+    assert again["model user"] == pytest.approx(8.0, abs=0.01)
+    assert again["server"] == "inf"
+    assert spent["releases"] == 6
+
+
+def test_running_again_needs_resume(finished, tmp_path):
+    folder = tmp_path / "x"
+    shutil.copytree(finished[0], folder)
+    config = folder / "config.toml"
+    result = run("run", str(config), "--runs", str(tmp_path), "--name", "x", code=2)
+    assert "exists already" in result.stderr
+    assert "--resume" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    before = {name: (folder / name).read_bytes() for name in ("ledger.jsonl", "metrics.jsonl", "model.safetensors")}
+    run("run", str(config), "--runs", str(tmp_path), "--name", "x", "--resume")
+    assert before == {name: (folder / name).read_bytes() for name in before}
+
+
+@pytest.mark.parametrize("change", ["run.seed=6", "algorithm.local_lr=0.4", "privacy.epsilon=9.0", "run.rounds=4"])
+def test_resume_with_another_configuration(finished, tmp_path, change):
+    """The rounds would not be the same again, though the ledger holds them once."""
+    folder = tmp_path / "x"
+    shutil.copytree(finished[0], folder)
+    arguments = ["run", str(folder / "config.toml"), "--runs", str(tmp_path), "--name", "x", "--resume"]
+    result = run(*arguments, "--set", change, code=2)
+    assert "another configuration" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    if not change.startswith("algorithm"):  # the ledger alone knows too
+        (folder / "config.toml").rename(tmp_path / "cfg.toml")
+        arguments[1] = str(tmp_path / "cfg.toml")
+        assert "another configuration" in run(*arguments, "--set", change, code=2).stderr
+
+
+def test_resume_of_nothing(config, tmp_path):
+    result = run("run", str(config), "--runs", str(tmp_path), "--resume", code=2)
+    assert "without --resume" in result.stderr
+    run("run", str(config), "--runs", str(tmp_path), "--set", "run.rounds=1")
+
+
+def test_a_damaged_checkpoint(finished, tmp_path):
+    folder = tmp_path / "x"
+    shutil.copytree(finished[0], folder)
+    whole = (folder / "checkpoint.npz").read_bytes()
+    for damaged in (b"", b"nonsense", whole[: len(whole) // 2]):
+        (folder / "checkpoint.npz").write_bytes(damaged)
+        result = run("run", str(folder / "config.toml"), "--runs", str(tmp_path), "--name", "x", "--resume", code=2)
+        assert "checkpoint.npz" in result.stderr
+        assert len(result.stderr.splitlines()) == 1
+
+
+def test_plan_writes_nothing(config, tmp_path):
+    data = json.loads(run("plan", str(config), "--json").stdout)
+    assert data["noise_multiplier"] == pytest.approx(so.calibrate_gaussian(epsilon=8.0, delta=1e-4, rounds=3), rel=1e-3)
+    assert (data["clients"], data["parameters"], data["planned_cohort"]) == (20, 650, 20)
+    result = run("plan", str(config))
+    assert "model user, over all 3 rounds: epsilon = 8" in result.stdout
+    assert result.stderr == ""
+    assert list(tmp_path.iterdir()) == [config]
+
+
+def test_set(config):
+    base = json.loads(run("plan", str(config), "--json").stdout)
+    changes = ("run.rounds=30", "run.cohort=poisson:0.5", "task.clients=40", "privacy.relation=add-remove")
+    data = json.loads(run("plan", str(config), "--json", *(f"--set={change}" for change in changes)).stdout)
+    assert (data["rounds"], data["cohort"], data["planned_cohort"]) == (30, "poisson:0.5", 20)
+    assert data["noise_multiplier"] > base["noise_multiplier"]
+
+
+def test_no_bound_and_no_epsilon_is_not_private(tmp_path):
+    path = tmp_path / "plain.toml"
+    path.write_text(CONFIG[: CONFIG.index("[bound]")] + "[run]\nrounds = 1\n")
+    text = run("run", str(path), "--runs", str(tmp_path)).stdout
+    assert "no guarantee" in text
+    row = json.loads((tmp_path / "plain" / "metrics.jsonl").read_text())
+    assert row["epsilon"] == "inf"
+
+
+def test_a_run_that_diverges_ends_in_words(config, tmp_path):
+    """Huge steps make the loss infinite or NaN: the metrics say null, and nothing breaks."""
+    changes = ("algorithm.server_lr=1e38", "privacy.epsilon=1e-3", "run.rounds=2")
+    run("run", str(config), "--runs", str(tmp_path), *(f"--set={change}" for change in changes))
+    rows = [json.loads(line) for line in (tmp_path / "cfg" / "metrics.jsonl").read_text().splitlines()]
+    assert [row["test_loss"] for row in rows][-1] is None
+    run("run", str(config), "--runs", str(tmp_path), "--resume", *(f"--set={change}" for change in changes))
+
+
+# --- Mistakes: one line with file and line, key and remedy; exit code 2 -------------------------------------------
+
+MISTAKES = {
+    "unknown key": ("local_steps = 2", "local_stepz = 2", ["[algorithm]", "is not known", "local_steps"]),
+    "another unknown key": ("clip = 1.0", "clip = 1.0\nnorm = 2.0", [":14:", "[bound] norm", "is not known; use clip"]),
+    "unknown section": ("[bound]", "[bounds]", ["[bounds]", "is not known", "bound, privacy"]),
+    "cohort too large": ('"full"', '"fixed:99999"', [":21:", "[run] cohort", "only 20 clients"]),
+    "unknown cohort": ('"full"', '"some"', [":21:", "[run] cohort", "poisson:Q"]),
+    "clip = 0": ("clip = 1.0", "clip = 0", [":13:", "[bound] clip = 0", "norm bound"]),
+    "two bounds": ("clip = 1.0", "clip = 1.0\nnormalize = 1.0", ["bound", "one of clip, normalize"]),
+    "no bound": ("[bound]\nclip = 1.0", "", ["bound", "needs a bound"]),
+    "adaptive clip": ("clip = 1.0", "adaptive_clip = {start = 1.0}", [":13:", "[bound] adaptive_clip", "start"]),
+    "two budgets": ("delta = 1e-4", "delta = 1e-4\nnoise_multiplier = 1.0", [":16:", "[privacy] epsilon", "not both"]),
+    "no delta": ("delta = 1e-4", "", ["delta", "give delta"]),
+    "option without mechanism": ("epsilon = 8.0", "levels = 64", [":16:", "[privacy] levels", "mechanism"]),
+    "no such data": ('"digits"', '"digitz"', [":3:", "[task] name = 'digitz'", "use one of"]),
+    "no such model": ('partition = "iid"', 'partition = "iid"\nmodel = "mpl:8"', [":6:", "[task] model", "mlp"]),
+    "no such partition": ('"iid"', '"idd"', [":5:", "[task] partition", "shards:K"]),
+    "too many clients": ("clients = 20", "clients = 5000", [":4:", "[task] clients", "at most"]),
+    "wrong type": ("rounds = 3", 'rounds = "3"', [":20:", "[run] rounds = '3'", "integer"]),
+    "fraction of a round": ("rounds = 3", "rounds = 3.5", [":20:", "[run] rounds = 3.5", "integer"]),
+    "no rounds": ("rounds = 3", "", [":19:", "[run] rounds", "missing"]),
+    "zero rounds": ("rounds = 3", "rounds = 0", [":20:", "[run] rounds = 0", "at least 1"]),
+    "no such method": ('"fedavg"', '"fedprox"', [":8:", "[algorithm] name", "use fedavg"]),
+    "negative step": ("local_lr = 0.5", "local_lr = -0.5", [":10:", "[algorithm] local_lr", "positive"]),
+    "schedule": ("local_lr = 0.5", "local_lr = {begin = 1.0}", [":10:", "[algorithm] local_lr", "{start, decay}"]),
+    "momentum": ("local_lr = 0.5", "local_lr = 0.5\nmomentum = 1.0", [":11:", "[algorithm] momentum", "[0, 1)"]),
+    "not TOML": ("clip = 1.0", "clip = ", ["cfg.toml", "TOML", "line 13"]),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+@pytest.mark.parametrize("command", ["plan", "run"])
+def test_a_mistake_is_one_line(config, tmp_path, name, command):
+    right, wrong, words = MISTAKES[name]
+    assert CONFIG.count(right) == 1
+    config.write_text(CONFIG.replace(right, wrong))
+    options = ["--runs", str(tmp_path)] if command == "run" else []
+    result = run(command, str(config), *options, code=2)
+    assert result.stdout == ""
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert str(config) in result.stderr
+    for word in words:
+        assert word in result.stderr
+    assert list(tmp_path.iterdir()) == [config]  # nothing was begun
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ("rounds=3", "section.key=value"),
+        ("run.rounds", "section.key=value"),
+        ("run.=3", "section.key=value"),
+        ("run.rounds=many", "integer"),
+        ("run.roundz=3", "is not known"),
+        ("runs.rounds=3", "is not known"),
+        ("bound.clip=0", "clip = 0"),
+        ("run.chunk=0", "chunk = 0"),
+        ("run.evaluate_every=-1", "evaluate_every = -1"),
+    ],
+)
+def test_a_wrong_change_is_one_line(config, tmp_path, change, word):
+    result = run("run", str(config), "--runs", str(tmp_path), "--set", change, code=2)
+    assert word in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_a_file_that_is_not_there_or_no_text(tmp_path):
+    assert "check the path" in run("run", str(tmp_path / "no.toml"), code=2).stderr
+    (tmp_path / "picture.toml").write_bytes(b"\x89PNG\xff\xfe")
+    assert "is not text" in run("plan", str(tmp_path / "picture.toml"), code=2).stderr
+
+
+def test_a_change_of_a_value_over_several_lines_is_refused(config):
+    """The kept configuration must say what ran."""
+    schedule = "server_lr = { values = [1.0,\n  0.1], until = [2] }\n\n[bound]"
+    config.write_text(CONFIG.replace("[bound]", schedule))
+    assert "edit the file" in run("plan", str(config), "--set", "algorithm.server_lr=1.0", code=2).stderr
+
+
+def test_simulate_refuses_what_makes_no_sense():
+    task = so.task("digits", clients=5)
+    plan = so.plan(so.fedavg(local_steps=1, local_lr=0.1), rounds=1)
+    for options in ({"chunk": 0}, {"evaluate_every": 0}):
+        with pytest.raises(InvalidInput, match="at least 1"):
+            so.simulate(plan, task, **options)
+
+
+def test_demo(tmp_path):
+    text = run("demo", "--rounds", "1", "--picture", str(tmp_path / "demo.png")).stdout
+    assert "Who could learn what about one client" in text
+    assert "over all 1 rounds" in text
+    assert (tmp_path / "demo.png").exists()

@@ -1,0 +1,205 @@
+"""A run that is killed and resumed, again and again, is the run that was never stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import sordino as so
+from sordino.privacy.ledger import Ledger, read_ledger
+from sordino.simulation import running
+
+CONFIG = """\
+[task]
+name = "digits"
+clients = 12
+partition = "quantity:1.0"
+
+[algorithm]
+name = "fedavg"
+local_steps = 2
+local_lr = 0.5
+batch_size = 16
+server_momentum = 0.5
+output = "random"
+
+[bound]
+clip = 1.0
+
+[privacy]
+noise_multiplier = 1.0
+delta = 1e-4
+
+[run]
+rounds = 60
+cohort = "unreliable:5-10"
+evaluate_every = 2
+"""
+
+
+def command(folder: Path, name: str, *, resume: bool) -> subprocess.Popen:
+    """`sordino run`, as a process of its own that can be killed."""
+    arguments = ["run", str(folder / "cfg.toml"), "--runs", str(folder), "--name", name, *["--resume"] * resume]
+    return subprocess.Popen(
+        [sys.executable, "-c", "from sordino.cli import main; main()", *arguments],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"JAX_PLATFORMS": "cpu"},
+    )
+
+
+def finish(process: subprocess.Popen) -> None:
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+
+
+def lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def check_books(run: Path) -> None:
+    """Whatever has been measured has been entered first, for every observer."""
+    rounds = {entry.round for entry in read_ledger(run / "ledger.jsonl").entries if "model user" in entry.observers}
+    metrics = run / "metrics.jsonl"
+    whole = metrics.read_text().rpartition("\n")[0].splitlines() if metrics.exists() else []
+    for line in whole:
+        assert set(range(json.loads(line)["round"])) <= rounds
+
+
+def killed_and_resumed(folder: Path, kills: int, seed: int) -> None:
+    """Two runs, one of them killed at random moments: while it starts, between lines of its ledger, or at any time."""
+    rng = random.Random(seed)
+    (folder / "cfg.toml").write_text(CONFIG)
+    finish(command(folder, "whole", resume=False))
+    run = folder / "torn"
+    ledger = run / "ledger.jsonl"
+    moments = sorted(rng.sample(range(1, 120), kills - 1))  # lines of the ledger, of which there will be 121
+    survived = 0
+    for moment in (0, *moments):
+        # A user resumes whenever there is something to resume.
+        process = command(folder, "torn", resume=ledger.exists())
+        if moment == 0:
+            time.sleep(rng.uniform(0.1, 1.5))
+        while process.poll() is None and lines(ledger) < moment:
+            time.sleep(0.001)
+        time.sleep(rng.uniform(0, 0.02))
+        process.send_signal(signal.SIGKILL)
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode in (-signal.SIGKILL, 0), errors
+        survived += process.returncode == 0
+        if ledger.exists():
+            check_books(run)
+    assert survived < kills / 2, "the kills came too late to mean anything"
+    finish(command(folder, "torn", resume=ledger.exists()))
+    check_same(folder / "whole", run)
+
+
+def check_same(whole: Path, torn: Path) -> None:
+    assert (torn / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
+    expected, got = (so.load_model(run / "model.safetensors") for run in (whole, torn))
+    assert expected.keys() == got.keys()
+    for name in expected:
+        np.testing.assert_array_equal(got[name], expected[name])
+    entries = [
+        [
+            (entry.round, entry.release, entry.observers, entry.event)
+            for entry in read_ledger(run / "ledger.jsonl").entries
+        ]
+        for run in (whole, torn)
+    ]
+    assert entries[0] == entries[1]
+    assert len(entries[0]) == 120
+
+
+def test_killed_four_times(tmp_path):
+    killed_and_resumed(tmp_path, kills=4, seed=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1])
+def test_killed_twenty_times(tmp_path, seed):
+    killed_and_resumed(tmp_path, kills=20, seed=seed)
+
+
+# --- Every moment between two writes, without processes -----------------------------------------------------------
+
+
+class Killed(BaseException):
+    """Not an Exception: nobody catches it."""
+
+
+def small_run(folder: Path, *, resume: bool = False, rounds: int = 4) -> running.Run:
+    method = so.fedavg(local_steps=1, local_lr=0.5, bound=so.clip(1.0), server_momentum=0.5)
+    plan = so.plan(method, rounds=rounds, noise_multiplier=1.0)
+    return so.simulate(plan, TASK, folder=folder, resume=resume, evaluate_every=2)
+
+
+TASK = so.task("digits", clients=6)
+WRITES = [(Ledger, "append"), (running.RunFiles, "append_metrics"), (running, "save_checkpoint")]
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("call", range(5))
+@pytest.mark.parametrize("place", WRITES, ids=lambda place: place[1])
+def test_every_moment(tmp_path, monkeypatch, place, call, after):
+    """Stopped before or after the n-th write of a kind: the same metrics, model and ledger in the end.
+
+    Among these moments are the first round before any checkpoint, and a round that is half entered: its release to one
+    observer is in the ledger, the one to the other is not.
+    """
+    whole = small_run(tmp_path / "whole")
+    owner, name = place
+    real, calls = getattr(owner, name), []
+
+    def deadly(*arguments, **options):
+        calls.append(1)
+        if len(calls) == call + 1 and not after:
+            raise Killed
+        result = real(*arguments, **options)
+        if len(calls) == call + 1:
+            raise Killed
+        return result
+
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, name, deadly)
+        try:
+            small_run(tmp_path / "torn")
+        except Killed:
+            check_books(tmp_path / "torn")
+    torn = small_run(tmp_path / "torn", resume=True)
+    assert torn.history == whole.history
+    for got, expected in zip(jax.tree.leaves(torn.params), jax.tree.leaves(whole.params), strict=True):
+        np.testing.assert_array_equal(got, expected)
+    files = [tmp_path / run / "metrics.jsonl" for run in ("whole", "torn")]
+    assert files[0].read_bytes() == files[1].read_bytes()
+    record = read_ledger(tmp_path / "torn" / "ledger.jsonl")
+    assert [(entry.round, str(entry.observers[0])) for entry in record.entries] == [
+        (round, observer) for round in range(4) for observer in ("server", "model user")
+    ]
+
+
+def test_a_torn_line_of_metrics(tmp_path):
+    whole = small_run(tmp_path / "run")
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    before = metrics.read_bytes()
+    metrics.write_bytes(before + b'{"round": 5, "test')
+    assert small_run(tmp_path / "run", resume=True).history == whole.history
+    assert metrics.read_bytes() == before
+
+
+def test_a_checkpoint_of_another_model(tmp_path):
+    small_run(tmp_path / "run")
+    (tmp_path / "run" / "checkpoint.npz").write_bytes(b"")
+    with pytest.raises(so.errors.InvalidInput, match=r"checkpoint\.npz"):
+        small_run(tmp_path / "run", resume=True)
