@@ -146,10 +146,10 @@ class Config:
         from sordino.algorithms.fedavg import fedavg
 
         section = self.file.algorithm
-        if section.name != "fedavg":
-            raise InvalidInput("name", section.name, "use fedavg")
-        settings = section.model_dump(exclude={"name"})
-        return fedavg(bound=self._bound(), **settings)
+        factories = {"fedavg": fedavg}
+        if section.name not in factories:
+            raise InvalidInput("name", section.name, "use one of " + ", ".join(factories))
+        return factories[section.name](bound=self._bound(), **section.model_dump(exclude={"name"}))
 
     def _bound(self) -> Any:
         import sordino as so

@@ -178,6 +178,13 @@ class Algorithm(Protocol):
     def server(self, key: Key, state: Any, total: Aggregate, extra: jax.Array, r: Scalar) -> tuple[Any, Any]:
         """ServerState and the (noisy) sums of the cohort, whose planned size is r -> ServerState, Info."""
 
+    @property
+    def memory(self) -> Memory:
+        """What clients keep between rounds that is not derived from released messages."""
+
+    def extra_event(self, relation: Relation) -> Event | None:
+        """What releasing the sum of the scalars costs; None if there are none, and the engine then ignores them."""
+
     def noise_scale(self, state: Any) -> Scalar:
         """By how much central noise grows with a bound that moves; 1 for a fixed one."""
 

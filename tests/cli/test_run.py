@@ -216,7 +216,7 @@ MISTAKES = {
     "fraction of a round": ("rounds = 3", "rounds = 3.5", [":20:", "[run] rounds = 3.5", "integer"]),
     "no rounds": ("rounds = 3", "", [":19:", "[run] rounds", "missing"]),
     "zero rounds": ("rounds = 3", "rounds = 0", [":20:", "[run] rounds = 0", "at least 1"]),
-    "no such method": ('"fedavg"', '"fedprox"', [":8:", "[algorithm] name", "use fedavg"]),
+    "no such method": ('"fedavg"', '"fedprox"', [":8:", "[algorithm] name", "fedavg"]),
     "negative step": ("local_lr = 0.5", "local_lr = -0.5", [":10:", "[algorithm] local_lr", "positive"]),
     "schedule": ("local_lr = 0.5", "local_lr = {begin = 1.0}", [":10:", "[algorithm] local_lr", "{start, decay}"]),
     "momentum": ("local_lr = 0.5", "local_lr = 0.5\nmomentum = 1.0", [":11:", "[algorithm] momentum", "[0, 1)"]),
@@ -282,7 +282,7 @@ def test_simulate_refuses_what_makes_no_sense():
 
 
 def test_demo(tmp_path):
-    text = run("demo", "--rounds", "1", "--picture", str(tmp_path / "demo.png")).stdout
+    text = run("demo", "--rounds", "2", "--picture", str(tmp_path / "demo.png")).stdout
     assert "Who could learn what about one client" in text
-    assert "over all 1 rounds" in text
+    assert "over all 2 rounds" in text
     assert (tmp_path / "demo.png").exists()

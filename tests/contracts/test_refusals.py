@@ -32,6 +32,15 @@ from sordino.types import Observer, Relation, Unit
 ADD, REPLACE = Relation.ADD_REMOVE, Relation.REPLACE_ONE
 
 
+FEDAVG = so.fedavg(local_steps=1, local_lr=0.1, bound=so.clip(1.0))
+
+
+def adaptive(**settings):
+    bound = so.adaptive_clip(0.01, indicator_noise_std=5.0)
+    method = so.fedavg(local_steps=1, local_lr=0.1, bound=bound)
+    return so.plan(method, rounds=2, **settings).resolve(d=10, clients=100)
+
+
 def certificate(event=None, **changes):
     settings = {"relation": REPLACE, "observer": Observer.MODEL_USER, "rounds": 10, "delta": 1e-5} | changes
     return certify(event or Gaussian(2.0), **settings)
@@ -164,6 +173,16 @@ def test_refused_with_a_remedy(ask, remedy):
         (lambda: DiscreteNoise("tdl", (50, 0.1), ((-5, 1),)), "shifts"),
         (lambda: DiscreteNoise("binomial", (7,), ((1, 1),)), "coins"),
         (lambda: FiniteLoss((-5.0,), (1.0,)), "losses"),
+        (lambda: FiniteLoss((0.1,), (1.0,)), "losses"),
+        (lambda: FiniteLoss((0.1, -3.0), (0.99504, 0.00496)), "losses"),
+        (lambda: adaptive(mechanism="laplace", noise_multiplier=1.0), "bound"),
+        (lambda: adaptive(trust="local", noise_multiplier=1.0), "bound"),
+        (lambda: adaptive(trust="local", mechanism="qtdl", message_epsilon=5, levels=16), "bound"),
+        (
+            lambda: so.plan(FEDAVG, rounds=1, cohort="unreliable:9-9", noise_multiplier=2, relation="add-remove"),
+            "relation",
+        ),
+        (lambda: so.plan(FEDAVG, rounds=1, cohort="fixed:9", noise_multiplier=2, relation="zero-out"), "relation"),
         (lambda: FiniteLoss((5.0, 0.0), (-0.5, 1.5)), "probabilities"),
         (lambda: ZeroConcentrated(1.0, xi=-3.0), "xi"),
         (lambda: ZeroConcentrated(100.0, 0.0, 0.0), "pure_epsilon"),
@@ -216,6 +235,27 @@ def test_theorem_1_is_labelled_wherever_it_appears():
 def test_every_false_claim_is_named():
     event = Composed((Claimed("A is false", Gaussian(1.0)), Claimed("B is false", Gaussian(1.0))))
     assert [warning.message for warning in certificate(event).warnings] == ["A is false", "B is false"]
+
+
+def test_a_false_claim_inside_a_joint_sample_is_named():
+    event = Composed((Claimed("X is false", Pure(1.0)), Pure(0.5)))
+    cert = certificate(event, relation=ADD, sampling=Poisson(0.1))
+    assert [warning.message for warning in cert.warnings] == ["X is false"]
+
+
+def test_what_never_happens_changes_nothing():
+    with pytest.raises(Refused, match="seen not to be"):
+        certificate(Composed((Gaussian(1.0), Repeated(NonPrivate(), 0))), relation=ADD, observer="server")
+
+
+def test_local_noise_helps_model_users_only_where_nobodys_noise_can_be_missing():
+    for relation, helped in (("zero-out", True), ("replace-one", True)):
+        plan = so.plan(FEDAVG, rounds=5, noise_multiplier=2.0, trust="local", relation=relation)
+        cert = plan.resolve(d=10, clients=100).certificate
+        smaller = cert.total(Observer.MODEL_USER).epsilon < cert.total(Observer.SERVER).epsilon
+        assert smaller is helped
+    with pytest.raises(Refused, match="seen not to be"):
+        so.plan(FEDAVG, rounds=5, noise_multiplier=2.0, trust="local", relation="add-remove").resolve(d=10, clients=100)
 
 
 def test_assumed_sensitivity_is_printed_at_record_level():

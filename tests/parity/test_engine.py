@@ -74,8 +74,8 @@ def trained(method: Any = METHOD, mechanism: Any = None, records: Records | None
 # --- Chunks, devices, segments -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("cohort", [Full(), Poisson(0.4)], ids=str)
-def test_chunks(cohort):
+def test_chunks():
+    cohort = Poisson(0.4)
     whole, info = trained(cohort=cohort)
     assert np.abs(whole).max() > 0.1
     for chunk in (1, 7):
@@ -88,9 +88,8 @@ def test_chunks(cohort):
 def on_devices(devices: int) -> dict[str, list[float]]:
     """Parameters after two rounds, the cohort dealt to `devices` devices: with and without client state."""
     result = {}
-    for cohort, chunk in ((Full(), 1), (Poisson(0.4), 3)):
-        w, info = trained(cohort=cohort, chunk=chunk, devices=devices)
-        result[str(cohort)] = [*w.tolist(), *np.asarray(info.participants).tolist()]
+    w, info = trained(cohort=Poisson(0.4), chunk=2, devices=devices)
+    result["poisson"] = [*w.tolist(), *np.asarray(info.participants).tolist()]
     counted = counted_rounds(Poisson(0.3), chunk=2, devices=devices)
     result["state"] = np.asarray(counted.clients.times).tolist()
     w, info = trained(mechanism=so.gaussian(0.1), trust="local", transcript=True, chunk=2, devices=devices)
@@ -133,10 +132,9 @@ def test_chunks_leave_work_for_every_device(monkeypatch):
 
 
 def test_segments_do_not_matter():
-    """Neither to the parameters nor to what is measured after a round that all of them measure."""
+    """Seven rounds one by one, or three at once and the last four."""
     whole = simulated(evaluate_every=1)
-    for every in (2, 5, None):
-        np.testing.assert_allclose(simulated(evaluate_every=every), whole, atol=1e-6)
+    np.testing.assert_allclose(simulated(evaluate_every=3), whole, atol=1e-6)
 
 
 @pytest.mark.parametrize("every", [1, 3, 4, 7, 100])
@@ -191,7 +189,7 @@ def debugged(method: Any, mechanism: Any, records: Records, **options: Any) -> A
     [
         (so.clip(0.5), {}),
         (so.normalize(0.5), {"cohort": Poisson(0.4)}),
-        (ADAPTIVE, {"cohort": FixedSize(4)}),
+        (ADAPTIVE, {"cohort": FixedSize(4), "extra": True}),
         (so.clip(0.5), {"trust": "local"}),
         (so.clip(0.5), {"trust": "local", "cohort": Unreliable(2, 5)}),
         (None, {"trust": "none"}),
@@ -284,6 +282,7 @@ class Counting:
     """Clients count their participations and send (count, number of records, 1); the server writes down what it got."""
 
     rounds: int = dataclasses.field(metadata={"static": True})
+    bound = None  # not a field: what it sends is not bounded
 
     def init_server(self, w):
         return Seen(jnp.int32(0), jnp.zeros((self.rounds, 3)), jnp.zeros(self.rounds))
@@ -331,8 +330,11 @@ def counted_rounds(
     return done[0] if engine_rounds is run_rounds else done
 
 
-@pytest.mark.parametrize("cohort", [Full(), Poisson(0.3), FixedSize(4), FixedSize(2), Unreliable(1, 4)], ids=str)
-@pytest.mark.parametrize("chunk", [1, 3, 10])
+@pytest.mark.parametrize(
+    ("cohort", "chunk"),
+    [(Full(), 3), (Poisson(0.3), 1), (Poisson(0.3), 3), (Poisson(0.3), 10), (FixedSize(2), 3), (Unreliable(1, 4), 3)],
+    ids=str,
+)
 def test_client_state(cohort, chunk):
     """Those who come write, those who do not keep; a padded place (chunk 3) writes nobody's state, least client 0's."""
     rounds = 12
@@ -349,7 +351,7 @@ def test_client_state(cohort, chunk):
     np.testing.assert_allclose(carry.server.sums, sums)
     if str(cohort) != "full":
         assert len(set(times)) > 1
-    if chunk == 3:
+    if (cohort, chunk) == (Poisson(0.3), 3):
         slow = counted_rounds(cohort, rounds=rounds, engine_rounds=debug_rounds)
         np.testing.assert_array_equal(slow.clients.times, times)
         np.testing.assert_allclose(slow.server.sums, sums)

@@ -29,7 +29,9 @@ from sordino.algorithms.schedules import as_schedule
 from sordino.algorithms.server import OUTPUTS, OptaxStep, Output, ServerStep
 from sordino.bounding import AdaptiveClip
 from sordino.errors import InvalidInput, require
-from sordino.types import Aggregate, Bounder, BoundInfo, Key, Scalar, Vector
+from sordino.privacy.events import Event
+from sordino.pytrees import pytree
+from sordino.types import Aggregate, Bounder, BoundInfo, Key, Memory, Relation, Scalar, Vector
 
 __all__ = ["Broadcast", "FedAvg", "ServerState", "fedavg"]
 
@@ -60,7 +62,7 @@ class ClientInfo(NamedTuple):
     dropped: jax.Array
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclass(frozen=True)
 class FedAvg:
     """See the module."""
@@ -107,6 +109,15 @@ class FedAvg:
         output = state.output.after(self.output, key_output, state.w, w, state.k)
         bound = state.bound.update(key_bound, extra, r) if state.bound is not None else None
         return ServerState(w, step, bound, output, state.k + 1), None
+
+    @property
+    def memory(self) -> Memory:
+        """Clients keep nothing between rounds."""
+        return Memory.NONE
+
+    def extra_event(self, relation: Relation) -> Event | None:
+        """What the indicators of an adaptive bound cost; nothing else is sent beside the update."""
+        return self.bound.indicator_event(relation) if isinstance(self.bound, AdaptiveClip) else None
 
     def noise_scale(self, state: ServerState) -> Scalar:
         """By how much an adaptive bound has moved: central noise moves with it."""

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from sordino.algorithms.schedules import Schedule
 from sordino.models import Batch
+from sordino.pytrees import pytree
 from sordino.types import Key, Scalar, Vector
 
 __all__ = ["ClientData", "LocalTraining"]
@@ -49,7 +50,7 @@ class ClientData:
         return jax.grad(self.loss)(w, batch)
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclass(frozen=True)
 class LocalTraining:
     """E steps w <- w - eta_k v, v <- momentum v + gradient + weight_decay w, full-batch or on mini-batches."""

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from sordino.errors import InvalidInput, require
+from sordino.pytrees import pytree
 from sordino.types import Scalar
 
 __all__ = ["Schedule", "as_schedule", "constant", "geometric", "piecewise"]
@@ -17,7 +18,7 @@ __all__ = ["Schedule", "as_schedule", "constant", "geometric", "piecewise"]
 Schedule: TypeAlias = Callable[[jax.Array], Scalar]
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclass(frozen=True)
 class Constant:
     """eta_k = eta_0."""
@@ -29,7 +30,7 @@ class Constant:
         return self.value
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclass(frozen=True)
 class Geometric:
     """eta_k = decay^k eta_0."""
@@ -42,7 +43,7 @@ class Geometric:
         return self.value * self.decay**k
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclass(frozen=True)
 class Piecewise:
     """beta_k = values[j] for the first j with k < until[j]; the last value from then on."""

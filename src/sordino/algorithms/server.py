@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from sordino.errors import InvalidInput
+from sordino.pytrees import pytree
 from sordino.types import Key, Scalar, Vector
 
 __all__ = ["OUTPUTS", "OptaxStep", "Output", "ServerStep"]
@@ -16,7 +17,7 @@ __all__ = ["OUTPUTS", "OptaxStep", "Output", "ServerStep"]
 OUTPUTS = ("last", "mean-of-last-two", "random")
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclass(frozen=True)
 class ServerStep:
     """w <- w - beta_k v, v <- momentum v + a_k."""
@@ -34,7 +35,7 @@ class ServerStep:
         return w - self.lr(k) * v, v
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclass(frozen=True)
 class OptaxStep:
     """Any optax optimiser, fed beta_k a_k as if it were a gradient."""

@@ -30,12 +30,13 @@ from sordino.bounding.clip import Clip
 from sordino.errors import require
 from sordino.privacy.events import Gaussian
 from sordino.privacy.gaussian import compose_mu
+from sordino.pytrees import pytree
 from sordino.types import BoundInfo, Key, Relation, Scalar
 
 __all__ = ["AdaptiveClip", "adaptive_clip"]
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclass(frozen=True)
 class AdaptiveClip(Clip):
     """A clip at its current bound C_t, which `update` moves: the bounder is its own state."""

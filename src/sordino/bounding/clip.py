@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import jax
 import jax.numpy as jnp
 
 from sordino.bounding._norm import SensitivityFromBound, measure, require_bound
+from sordino.pytrees import pytree
 from sordino.types import BoundInfo, Scalar, Vector
 
 __all__ = ["Clip", "clip"]
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclass(frozen=True)
 class Clip(SensitivityFromBound):
     """v min(1, C / ||v||); a vector inside the ball leaves bit for bit as it came."""

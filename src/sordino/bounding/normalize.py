@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import jax
 import jax.numpy as jnp
 
 from sordino.bounding._norm import SensitivityFromBound, measure, require_bound
+from sordino.pytrees import pytree
 from sordino.types import BoundInfo, Scalar, Vector
 
 __all__ = ["Normalize", "normalize"]
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclass(frozen=True)
 class Normalize(SensitivityFromBound):
     """C v / ||v||; `clipped` marks the vectors that were longer than C."""

@@ -11,17 +11,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import jax
 import jax.numpy as jnp
 
 from sordino.bounding._norm import LARGEST_BOUND, SensitivityFromBound, measure
 from sordino.errors import require
+from sordino.pytrees import pytree
 from sordino.types import BoundInfo, Scalar, Vector
 
 __all__ = ["SmoothedNormalize", "smoothed_normalize"]
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclass(frozen=True)
 class SmoothedNormalize(SensitivityFromBound):
     """v / (alpha + ||v||); `clipped` marks the vectors that were made shorter."""

@@ -364,7 +364,8 @@ def compose_command(
     """Several releases from a TOML file, composed: a vector and a step size, say."""
     spec = _read_toml(file)
     rounds, relation = _whole(spec, "rounds", file, 1), Relation.parse(spec.pop("relation", "add-remove"))
-    delta, units = _real(spec, "delta", file), spec.pop("units", None)
+    delta = _real(spec, "delta", file)
+    units = _whole(spec, "units", file) if "units" in spec else None
     observer, unit = Observer.parse(spec.pop("observer", "model user")), Unit.parse(spec.pop("unit", "client"))
     drawn = parse_sampling(str(spec.pop("sampling", "full")))
     releases = _required(spec, "release", file)

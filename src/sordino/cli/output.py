@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from sordino.privacy.guarantee import format_epsilon
+from sordino.privacy.guarantee import format_delta, format_epsilon
 
 __all__ = ["show", "working"]
 
@@ -70,7 +70,9 @@ def _text(key: str, value: Any) -> str:
         return "; ".join(str(item) for item in value)
     if isinstance(value, float):
         # epsilon is rounded up, so that what is printed is never better than what holds.
-        return format_epsilon(value) if key.startswith("epsilon") else f"{value:.9g}"
+        if key.startswith("epsilon"):
+            return format_epsilon(value)
+        return format_delta(value) if key.startswith("delta") else f"{value:.9g}"
     return str(value)
 
 

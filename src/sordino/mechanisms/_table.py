@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from sordino.errors import InvalidInput
+from sordino.pytrees import pytree
 from sordino.types import Key
 
 __all__ = ["LARGEST_TABLE", "Table", "fold", "table"]
@@ -23,7 +24,7 @@ __all__ = ["LARGEST_TABLE", "Table", "fold", "table"]
 LARGEST_TABLE = 2**23
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclass(frozen=True)
 class Table:
     """P(first + i) for i = 0, ..., n - 1, as n = 2^k columns of equal mass that are each split between two values."""

@@ -23,12 +23,13 @@ from sordino.mechanisms._table import Table, table
 from sordino.privacy import events
 from sordino.privacy.binomial import binomial_bits, binomial_event, cpsgd_coins
 from sordino.privacy.coins import log_binomial_pmf
+from sordino.pytrees import pytree
 from sordino.types import Aggregate, Bounder, Key, Relation, Scalar, Vector
 
 __all__ = ["Binomial", "binomial"]
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclass(frozen=True)
 class Binomial:
     """See the module."""

@@ -21,6 +21,7 @@ from sordino.mechanisms._lattice import dequantize, quantize, require_made_for
 from sordino.mechanisms._table import Table, fold, table
 from sordino.privacy import events
 from sordino.privacy.quantized import bits_for, client_sensitivities
+from sordino.pytrees import pytree
 from sordino.types import Aggregate, Bounder, Key, Relation, Scalar, Vector
 
 __all__ = ["DiscreteGaussian", "discrete_gaussian"]
@@ -28,7 +29,7 @@ __all__ = ["DiscreteGaussian", "discrete_gaussian"]
 _REACH = 9  # stds on the table; beyond lies 1e-18
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclass(frozen=True)
 class DiscreteGaussian:
     """See the module."""

@@ -18,12 +18,13 @@ import jax.numpy as jnp
 
 from sordino.errors import require
 from sordino.privacy import events
+from sordino.pytrees import pytree
 from sordino.types import Aggregate, Bounder, Key, Relation, Scalar, Vector
 
 __all__ = ["Gaussian", "gaussian"]
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclass(frozen=True)
 class Gaussian:
     """See the module."""

@@ -12,12 +12,13 @@ import jax
 
 from sordino.errors import require
 from sordino.privacy import events
+from sordino.pytrees import pytree
 from sordino.types import Aggregate, Bounder, Key, Relation, Scalar, Vector
 
 __all__ = ["Laplace", "laplace"]
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclass(frozen=True)
 class Laplace:
     """See the module."""

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 import jax
 
 from sordino.privacy import events
+from sordino.pytrees import pytree
 from sordino.types import Aggregate, Bounder, Key, Relation, Vector
 
 __all__ = ["NoNoise", "none"]
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclass(frozen=True)
 class NoNoise:
     """See the module."""

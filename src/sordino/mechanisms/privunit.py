@@ -23,6 +23,7 @@ from sordino.mechanisms._lattice import require_made_for
 from sordino.mechanisms.scalar_dp import ScalarDP, scalar_dp
 from sordino.privacy import events
 from sordino.privacy.privunit import PrivUnitConstants, privunit_constants
+from sordino.pytrees import pytree
 from sordino.types import Bounder, Key, Relation, Vector
 
 __all__ = ["NoisyVector", "PrivUnit", "privunit"]
@@ -35,7 +36,7 @@ class NoisyVector(NamedTuple):
     level: jax.Array
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclass(frozen=True)
 class PrivUnit:
     """See the module."""

@@ -28,6 +28,7 @@ from sordino.mechanisms._table import LARGEST_TABLE, Table, fold, table
 from sordino.privacy import events
 from sordino.privacy.quantized import Calibration, calibrate_quantized
 from sordino.privacy.tdl import tdl_pmf
+from sordino.pytrees import pytree
 from sordino.types import Aggregate, Bounder, Key, Relation, Scalar, Vector
 
 __all__ = ["Qtdl", "qtdl"]
@@ -36,7 +37,7 @@ _DIGIT = 2**16
 _WIDEST_TABLE = 2.0**12  # stds whose table stays in the cache
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclass(frozen=True)
 class Qtdl:
     """See the module. `bound` is the norm bound of the vectors that come in."""

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 from sordino.errors import Refused
 from sordino.privacy.events import Event
 from sordino.privacy.privunit import ScalarDPConstants, scalar_dp_constants
+from sordino.pytrees import pytree
 from sordino.types import Key
 
 __all__ = ["NoisyNorm", "ScalarDP", "scalar_dp"]
@@ -33,7 +34,7 @@ class NoisyNorm(NamedTuple):
     level: jax.Array
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclass(frozen=True)
 class ScalarDP:
     """See the module."""

@@ -324,7 +324,7 @@ def _flatten_sampled(
     if isinstance(inner, Claimed | Assumed):
         return _flatten_sampled(inner.event, sampling, count, relation, tally)
     if isinstance(inner, Composed | Repeated):
-        return _flatten_sampled(_joint(inner, relation), sampling, count, relation, tally)
+        return _flatten_sampled(_joint(inner, relation, tally.claims), sampling, count, relation, tally)
     fixed_size = isinstance(sampling, WithoutReplacement | WithReplacement)
     if fixed_size and relation is not Relation.REPLACE_ONE:
         raise Refused(
@@ -352,9 +352,9 @@ def _flatten_sampled(
     )
 
 
-def _joint(event: Event, relation: Relation) -> Event:
+def _joint(event: Event, relation: Relation, claims: list[str]) -> Event:
     """Several releases about one sample, as one: Gaussians add mu^2, pure releases add epsilon."""
-    tally = _Tally()
+    tally = _Tally(claims=claims)
     _flatten(event, 1, relation, tally)
     kinds = {type(leaf) for leaf in tally.leaves}
     if kinds == {Gaussian} and tally.failure == 0:
@@ -385,7 +385,7 @@ def _worst(branches: list[Account]) -> Account:
     """Parallel composition: a unit meets one branch only."""
     return Account(
         "parallel composition, " + ", ".join(dict.fromkeys(branch.accountant for branch in branches)),
-        tuple(claim for branch in branches for claim in branch.claims),
+        tuple(dict.fromkeys(claim for branch in branches for claim in branch.claims)),
         lambda delta: max(branch.epsilon(delta) for branch in branches),
         lambda epsilon: max(branch.delta(epsilon) for branch in branches),
     )

@@ -80,7 +80,8 @@ def certify_ledger(record: LedgerRecord, delta: float) -> Certificate:
         spent = record.spent(observer)
         _refuse_what_is_false(spent, record.relation, observer, record.unit, Memory.NONE)
         account = account_of(spent, record.relation)
-        assumptions = tuple(record.description.get("assumptions", ()))
+        stated = record.description.get("assumptions", {})
+        assumptions = tuple(stated.get(str(observer), ()) if isinstance(stated, dict) else stated)
         total = _guarantee(
             spent,
             account,
@@ -95,6 +96,7 @@ def certify_ledger(record: LedgerRecord, delta: float) -> Certificate:
         )
         guarantees.append(total)
         warnings += _warnings(spent, account, total)
+    warnings += [Warning(str(code), str(text)) for code, text in record.description.get("warnings", ())]
     if record.recovered:
         text = f"{record.recovered} torn line(s) after a crash, each counted as the costliest release"
         warnings.append(Warning("recovered", text))

@@ -126,10 +126,12 @@ class FiniteLoss(Event):
         require(all(math.isfinite(loss) for loss in self.losses), "losses", self.losses, "must be finite")
         require(min(self.probabilities) >= 0, "probabilities", self.probabilities, "must not be negative")
         require(abs(total - 1) < 1e-9, "probabilities", total, "must sum to 1")
-        other = math.fsum(p * math.exp(-loss) for p, loss in zip(self.probabilities, self.losses, strict=True))
-        require(
-            other <= 1 + 1e-9, "losses", self.losses, "no second law has these losses: E[e^-loss] must not exceed 1"
-        )
+        mass: dict[float, float] = {}
+        for loss, p in zip(self.losses, self.probabilities, strict=True):
+            mass[loss] = mass.get(loss, 0.0) + p
+        symmetric = all(abs(mass.get(-loss, 0.0) - p * math.exp(-loss)) < 1e-9 for loss, p in mass.items() if loss >= 0)
+        covered = all(-loss in mass for loss in mass if loss < 0)
+        require(symmetric and covered, "losses", self.losses, "the pair must be symmetric: p(-loss) = p(loss) e^-loss")
 
 
 @dataclass(frozen=True)
@@ -219,6 +221,7 @@ class Repeated(Event):
     def __post_init__(self) -> None:
         whole = float(self.count).is_integer() and self.count >= 0
         require(whole, "rounds", self.count, "must be a whole number, at least 0")
+        object.__setattr__(self, "count", int(self.count))
 
 
 @dataclass(frozen=True)
@@ -270,7 +273,9 @@ def sampled(event: Event, sampling: Sampling) -> Event:
 
 
 def parts_of(event: Event) -> Iterator[Event]:
-    """The event and everything nested in it."""
+    """The event and everything nested in it that happens at all."""
+    if isinstance(event, Repeated) and event.count == 0:
+        return
     yield event
     for value in vars(event).values():
         for part in value if isinstance(value, tuple) else (value,):
@@ -320,4 +325,4 @@ def event_from_json(data: dict[str, Any]) -> Event:
 
 def _require_noise(noise_multiplier: float) -> None:
     remedy = "must be positive and finite; for a run without noise use the mechanism none"
-    require(0 < noise_multiplier < math.inf, "noise_multiplier", noise_multiplier, remedy)
+    require(1e-9 <= noise_multiplier < math.inf, "noise_multiplier", noise_multiplier, remedy)

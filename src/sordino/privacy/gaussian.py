@@ -49,7 +49,7 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
 def gaussian_epsilon(mu: float, delta: float) -> float:
     """epsilon_G(mu, delta), the least epsilon >= 0 with delta_G(epsilon, mu) <= delta."""
     require(mu >= 0, "mu", mu, "the sensitivity over the noise std must not be negative")
-    require(0 <= delta < 1, "delta", delta, "must lie in [0, 1)")
+    require(delta == 0 or 1e-300 <= delta < 1, "delta", delta, "must be 0 or lie in [1e-300, 1)")
     if gaussian_delta(0.0, mu) <= delta:
         return 0.0
     if delta == 0 or math.isinf(mu):
@@ -61,8 +61,8 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
     """The largest mu with delta_G(epsilon, mu) <= delta."""
-    require(epsilon >= 0, "epsilon", epsilon, "must not be negative")
-    require(0 < delta < 1, "delta", delta, "must lie in (0, 1): Gaussian noise never gives delta = 0")
+    require(0 <= epsilon < 1e12, "epsilon", epsilon, "must lie in [0, 1e12)")
+    require(1e-300 <= delta < 1, "delta", delta, "must lie in [1e-300, 1): Gaussian noise never gives delta = 0")
     upper = 2 * math.sqrt(2 * epsilon) + 1.0
     while gaussian_delta(epsilon, upper) <= delta:
         upper *= 2.0

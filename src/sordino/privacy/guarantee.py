@@ -10,7 +10,7 @@ from typing import Any, Literal
 from sordino.errors import InvalidInput, Refused, require
 from sordino.types import Observer, Relation, Unit
 
-__all__ = ["Certificate", "Guarantee", "Scope", "Warning", "format_epsilon"]
+__all__ = ["Certificate", "Guarantee", "Scope", "Warning", "format_delta", "format_epsilon"]
 
 Scope = Literal["one round", "all rounds"]
 
@@ -46,7 +46,7 @@ class Guarantee:
     def __str__(self) -> str:
         over = "in one round" if self.rounds == 1 else f"over all {self.rounds} rounds"
         units = "" if self.units is None else f" of {self.units}"
-        figures = f"epsilon = {format_epsilon(self.epsilon)}, delta = {_format_delta(self.delta)}"
+        figures = f"epsilon = {format_epsilon(self.epsilon)}, delta = {format_delta(self.delta)}"
         if not self.private:
             figures = f"no guarantee ({figures})"
         text = f"{self.observer}, {over}: {figures} for one {self.unit}{units} ({self.relation}; {self.accountant})"
@@ -175,7 +175,8 @@ def format_epsilon(epsilon: float) -> str:
     return f"{_ceil_to(epsilon, digits):.{max(0, digits)}f}"
 
 
-def _format_delta(delta: float) -> str:
+def format_delta(delta: float) -> str:
+    """Six significant digits, rounded up."""
     text = f"{delta:.6g}"
     return text if float(text) >= delta else f"{delta * (1 + 1e-6):.6g}"
 

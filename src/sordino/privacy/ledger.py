@@ -75,9 +75,12 @@ class LedgerRecord:
         """What the releases that `observer` saw cost (None: all releases), equal events grouped."""
         eyes = set(Observer) if observer is None else {Observer.parse(observer)}
         rounds: dict[int | None, list[Event]] = {}
+        latest: int | None = None
         for entry in self.entries:
+            # A torn line belonged to the round being written, and perhaps to the same sample.
+            latest = latest if entry.round is None else entry.round
             if eyes.intersection(entry.observers):
-                rounds.setdefault(entry.round, []).append(entry.event)
+                rounds.setdefault(latest, []).append(entry.event)
         counts = Counter(event for events in rounds.values() for event in _of_one_round(events))
         groups = tuple(Repeated(event, count) for event, count in counts.items())
         return groups[0] if len(groups) == 1 else Composed(groups)

@@ -32,7 +32,7 @@ def pure_delta(epsilon: float, epsilon_0: float, count: int) -> float:
 def pure_epsilon(epsilon_0: float, count: int, delta: float) -> float:
     """The least epsilon of `count` releases that are epsilon_0-DP each, at this delta."""
     require(epsilon_0 >= 0, "epsilon_0", epsilon_0, "must not be negative")
-    require(count >= 0, "rounds", count, "must not be negative")
+    require(0 <= count <= 10**7, "rounds", count, "must lie between 0 and ten million")
     require(0 <= delta < 1, "delta", delta, "must lie in [0, 1)")
     total = count * epsilon_0
     if math.isinf(total):

@@ -62,8 +62,11 @@ class Poisson:
         """Client numbers and mask."""
         if self.q == 1:
             return Full().draw(key, clients)
-        uniform = jax.random.uniform(key, (self.capacity(clients) + 1,), minval=jnp.finfo(jnp.float32).tiny)
-        gaps = jnp.floor(jnp.log(uniform) / math.log1p(-self.q))
+        # Two words make a number in (0, 1) that is accurate to 2^-24 of itself, however small: a float32 uniform is
+        # a multiple of 2^-23, too coarse for a small q.
+        words = jax.random.bits(key, (2, self.capacity(clients) + 1), jnp.uint32).astype(jnp.float32)
+        uniform = jnp.minimum(words[0] * 2.0**-32 + (words[1] + 0.5) * 2.0**-64, 1 - 2.0**-24)
+        gaps = jnp.floor(jnp.log1p(-uniform) / math.log1p(-self.q))
         # A gap beyond the population ends the list; capping it keeps the sum of gaps inside int32.
         position = jnp.cumsum(jnp.minimum(gaps, clients).astype(jnp.int32) + 1) - 1
         position = jnp.where(jnp.cumsum(position >= clients) > 0, clients, position)[:-1]

@@ -52,12 +52,24 @@ def _debug_round(
                 f"round {number}, client {client}, stage client: the update is not finite; "
                 "lower the learning rate or check the client's data"
             )
+        _require_bounded(algorithm, received, sums, number, client)
         total = sums if total is None else jax.tree.map(jnp.add, total, sums)
         states = _with(states, client, new)
     if total is None:  # nobody came: the sums of one absent client
         total = _stage(number, "client", 0, run_client, jnp.int32(0), jnp.bool_(False), _at(states, 0))[0]
     server = _stage(number, "server", None, _serve, algorithm, mechanism, carry, total, key, k, setting)
     return Carry(server, states)
+
+
+def _require_bounded(algorithm: Any, received: Any, sums: Sums, round: int, client: int) -> None:
+    """The certificate rests on the bound: a message that exceeds it is a bug of the method."""
+    bound = getattr(received, "bound", None) or algorithm.bound
+    norm = float(jnp.linalg.norm(sums.clean))
+    if bound is not None and norm > float(bound.bound) * (1 + 1e-5):
+        raise SordinoError(
+            f"round {round}, client {client}, stage client: the message has norm {norm:g}, above its bound "
+            f"{float(bound.bound):g}; bound it last, before it is returned"
+        )
 
 
 def _at(states: Any, client: int) -> Any:
@@ -72,7 +84,8 @@ def _serve(algorithm: Any, mechanism: Any, carry: Carry, sums: Sums, key: Key, k
     scale = algorithm.noise_scale(carry.server)
     noisy = engine.add_noise(mechanism, sums, engine.round_key(key, k, engine.NOISE), scale, setting)
     planned = setting.cohort.planned(setting.population)
-    return algorithm.server(engine.round_key(key, k, engine.SERVER), carry.server, noisy, sums.extra, planned)[0]
+    extra = sums.extra if setting.extra else jnp.zeros_like(sums.extra)
+    return algorithm.server(engine.round_key(key, k, engine.SERVER), carry.server, noisy, extra, planned)[0]
 
 
 def _stage(round: int, name: str, client: int | None, work: Callable[..., Any], *arguments: Any) -> Any:

@@ -66,6 +66,7 @@ class Setting:
     trust: str  # "central", "local" or "none"
     chunk: int
     transcript: bool = False
+    extra: bool = False  # whether the method releases a scalar beside its messages
     devices: int = field(default=1)
 
 
@@ -105,7 +106,8 @@ def run_round(
     )
     total = add_noise(mechanism, sums, round_key(key, k, NOISE), algorithm.noise_scale(carry.server), setting)
     planned = setting.cohort.planned(setting.population)
-    server, _ = algorithm.server(round_key(key, k, SERVER), carry.server, total, sums.extra, planned)
+    extra = sums.extra if setting.extra else jnp.zeros_like(sums.extra)
+    server, _ = algorithm.server(round_key(key, k, SERVER), carry.server, total, extra, planned)
     counted = jnp.maximum(sums.present - sums.dropped, 1)
     info = RoundInfo(
         participants=sums.present,

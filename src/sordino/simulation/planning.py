@@ -58,18 +58,17 @@ class Plan:
             return self._resolved(none(), NonPrivate(), "none", d, clients)
         if self.algorithm.bound is None:
             raise InvalidInput("bound", None, "private noise needs a bound: give clip, normalize or adaptive_clip")
+        bound = self.algorithm.bound
+        adaptive = self.algorithm.extra_event(self.relation) is not None
+        if adaptive and (self.mechanism, self.trust) != ("gaussian", "central"):
+            remedy = (
+                "what it sends beside the update is protected by the server's Gaussian noise alone: use trust central"
+            )
+            raise InvalidInput("bound", type(bound).__name__, remedy)
         if self.mechanism in ("qtdl", "binomial"):
             mechanism = self._lattice(d)
-            return self._resolved(
-                mechanism, mechanism.event(self.algorithm.bound, self.relation, d), self.trust, d, clients
-            )
+            return self._resolved(mechanism, mechanism.event(bound, self.relation, d), self.trust, d, clients)
         z = self._calibrated(clients)
-        bound = self.algorithm.bound
-        if isinstance(bound, AdaptiveClip) and (self.mechanism, self.trust) != ("gaussian", "central"):
-            remedy = (
-                "its indicators are protected by the server's Gaussian noise: use trust central, mechanism gaussian"
-            )
-            raise InvalidInput("bound", "adaptive_clip", remedy)
         sensitivity = float(bound.sensitivity(self.relation))
         if self.mechanism == "laplace":
             scale = z * sensitivity * math.sqrt(d)
@@ -88,7 +87,7 @@ class Plan:
         sampling = self.cohort.sampling(clients) if self.trust == "central" else FullSampling()
         if self.mechanism == "laplace":
             return calibrate(
-                lambda z: Repeated(Pure(1 / z), self.rounds),
+                lambda z: Repeated(sampled(Pure(1 / z), sampling), self.rounds),
                 epsilon=self.epsilon,
                 delta=self.delta,
                 relation=self.relation,
@@ -134,6 +133,7 @@ class Plan:
                 unit=unit,
                 sampling=drawn,
                 units=clients if unit is Unit.CLIENT else None,
+                memory=self.algorithm.memory,
                 assumptions=assumptions,
             )
         certificate = dataclasses.replace(certificate, warnings=_plain_warnings(certificate, self.cohort))
@@ -182,7 +182,7 @@ def plan(
       noise_multiplier: noise over sensitivity, instead of epsilon.
       mechanism: "gaussian" (the default where privacy is asked for), "laplace", "qtdl", "binomial" or "none".
       trust: "central", the server adds the noise, or "local", every client does.
-      relation: "add-remove" (the default), "zero-out" (with local trust) or "replace-one" (with a fixed-size cohort).
+      relation: "add-remove" (the default), "zero-out" (with local trust) or "replace-one" (for cohorts by number).
       options: of qtdl and binomial: `levels`, `message_epsilon`, `message_delta`, `noise`, `mu`. Each message meets
         (message_epsilon, message_delta); the certificate says what all of them together cost at `delta`.
     """
@@ -194,8 +194,13 @@ def plan(
         raise InvalidInput("mechanism", chosen, "use one of " + ", ".join(MECHANISMS))
     if trust not in ("central", "local"):
         raise InvalidInput("trust", trust, "use central or local")
-    usual = "replace-one" if isinstance(drawn, FixedSize) else "add-remove" if trust == "central" else "zero-out"
+    by_number = isinstance(drawn, FixedSize | Unreliable)  # one client fewer lets another one in
+    usual = "replace-one" if by_number else "add-remove" if trust == "central" else "zero-out"
     related = Relation.parse(relation or usual)
+    if by_number and trust == "central" and related is not Relation.REPLACE_ONE:
+        raise InvalidInput(
+            "relation", related, f"a cohort {cohort} is analysed under replace-one: use that, or poisson:Q"
+        )
     if chosen in ("gaussian", "laplace"):
         require(
             (epsilon is None) != (noise_multiplier is None),

@@ -7,6 +7,7 @@ already holds them. This is why a run can only be resumed with the configuration
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import platform
@@ -32,7 +33,7 @@ from sordino.simulation.checkpoint import load_checkpoint, save_checkpoint, writ
 from sordino.simulation.engine import Carry, RoundInfo, Setting, run_rounds
 from sordino.simulation.planning import Plan, Resolved
 from sordino.simulation.tasks import Task
-from sordino.types import Observer, Unit
+from sordino.types import Observer
 
 __all__ = ["Progress", "Run", "environment", "load_model", "simulate"]
 
@@ -100,6 +101,7 @@ def simulate(
         trust=resolved.trust,
         chunk=chunk or choose_chunk(task, plan),
         transcript=transcript,
+        extra=resolved.algorithm.extra_event(plan.relation) is not None,
         devices=jax.local_device_count(),
     )
     algorithm = resolved.algorithm
@@ -158,7 +160,8 @@ def segments(first: int, rounds: int, every: int) -> list[tuple[int, int]]:
 def choose_chunk(task: Task, plan: Plan) -> int:
     """As many clients at a time as fit the memory comfortably: a gigabyte on a CPU, a tenth of an accelerator's."""
     record = 4 * int(np.prod(np.shape(task.data.x)[1:])) + 8
-    batch = plan.algorithm.local.batch_size or task.largest
+    local = getattr(plan.algorithm, "local", None)
+    batch = getattr(local, "batch_size", None) or task.largest
     per_client = 8 * 4 * task.d + 4 * record * min(task.largest, batch)
     device = jax.local_devices()[0]
     stats = device.memory_stats() if device.platform != "cpu" else None
@@ -251,8 +254,7 @@ class RunFiles:
     def open(cls, folder: Path, plan: Plan, task: Task, resolved: Resolved, seed: int, resume: bool) -> RunFiles:
         """Create a run's folder, or take it up again."""
         ledger_path = folder / "ledger.jsonl"
-        delta = resolved.certificate.guarantees[0].delta
-        description = {"task": task.name, "delta": delta, "units": task.clients, "rounds": plan.rounds, "seed": seed}
+        description = _description(plan, task, resolved, seed)
         if resume:
             if not ledger_path.exists():
                 raise InvalidInput("resume", str(folder), "nothing has been run here: run without --resume")
@@ -266,7 +268,11 @@ class RunFiles:
         write_atomically(folder / "environment.json", json.dumps(environment() | {"seed": seed}, indent=2).encode())
         worst = Composed(tuple(dict.fromkeys(event for _, _, event in resolved.releases)))
         ledger = Ledger.create(
-            ledger_path, unit=Unit.CLIENT, relation=plan.relation, worst_release=worst, description=description
+            ledger_path,
+            unit=resolved.certificate.guarantees[0].unit,
+            relation=plan.relation,
+            worst_release=worst,
+            description=description,
         )
         return cls(folder, ledger, set())
 
@@ -305,6 +311,29 @@ class RunFiles:
             for path, leaf in jax.tree_util.tree_leaves_with_path(params)
         }
         write_atomically(self.folder / "model.safetensors", save(named))
+
+
+def _description(plan: Plan, task: Task, resolved: Resolved, seed: int) -> dict[str, Any]:
+    """What the ledger's header says of the run: what `certify` needs again, and what a resumed run must agree with."""
+    totals = [guarantee for guarantee in resolved.certificate.guarantees if guarantee.scope == "all rounds"]
+    shape = (
+        task.name,
+        task.model.name,
+        task.d,
+        task.clients,
+        task.data.size.tolist() if task.clients < 10_000 else None,
+    )
+    return {
+        "task": task.name,
+        "delta": totals[0].delta,
+        "units": totals[0].units,
+        "rounds": plan.rounds,
+        "seed": seed,
+        "assumptions": {str(total.observer): list(total.assumptions) for total in totals},
+        "warnings": [[w.code, w.message] for w in resolved.certificate.warnings if w.code == "simulated-noise"],
+        # Rounds that run again after a crash must be the same rounds: same method, noise, cohort, relation and data.
+        "fingerprint": hashlib.sha256(repr((plan, shape)).encode()).hexdigest(),
+    }
 
 
 def _entered(
