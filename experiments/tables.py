@@ -68,7 +68,14 @@ def main() -> None:
             rows.append(row)
             guarantees.append(guarantee)
         command = f"python -m experiments.tables {table['name']} --seeds {arguments.seeds}"
-        provenance = {"commit": arguments.commit, **environment(), "command": command}
+        made = environment()
+        provenance = {
+            "commit": arguments.commit,
+            "versions": {name: made[name] for name in ("sordino", "jax", "numpy", "python")},
+            "device": made["device"],
+            "date": made["date"],
+            "command": command,
+        }
         path = arguments.out / f"paper{table['paper']}" / f"{table['name']}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         result = {

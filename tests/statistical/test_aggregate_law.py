@@ -23,6 +23,11 @@ N = 25_000
 PROJECTIONS = 15
 
 
+def _for_length(mechanism, n):
+    """The same mechanism for n coordinates: noise is drawn coordinate by coordinate, so one long vector is many draws."""
+    return dataclasses.replace(mechanism, d=n) if hasattr(mechanism, "d") else mechanism
+
+
 def two_sample_p(x, y):
     """Kolmogorov-Smirnov; with ties conservative."""
     x, y = np.sort(x), np.sort(y)
@@ -67,7 +72,8 @@ def cohort(M, d, length=0.8, same=False):
 def from_messages(mechanism, vectors, with_squares=False):
     """Every client randomises, the server adds. One long vector of all runs saves compiling: noise is elementwise."""
     everything = jnp.tile(vectors.reshape(-1), N)
-    messages = np.asarray(mechanism.randomize(jax.random.key(1), everything), np.float64).reshape(N, *vectors.shape)
+    long = _for_length(mechanism, everything.size)
+    messages = np.asarray(long.randomize(jax.random.key(1), everything), np.float64).reshape(N, *vectors.shape)
     squares = np.sum(messages**2, axis=(1, 2)) if with_squares else None
     return statistics(mechanism, vectors, np.sum(messages, axis=1), squares)
 
@@ -82,7 +88,7 @@ def from_aggregate(mechanism, vectors, count=None):
     key_encode, key_noise = jax.random.split(jax.random.key(2))
     totals = jnp.tile(total, N)
     if hasattr(mechanism, "encode"):
-        encoded = mechanism.encode(key_encode, jnp.tile(vectors.reshape(-1), N))
+        encoded = _for_length(mechanism, N * vectors.size).encode(key_encode, jnp.tile(vectors.reshape(-1), N))
         totals = jnp.sum(encoded.reshape(N, M, d), axis=1).reshape(-1)
     drawn = mechanism.aggregate(key_noise, totals, squares, count or M)
     assert drawn.sum_of_squared_norms is None

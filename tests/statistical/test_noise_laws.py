@@ -60,6 +60,8 @@ def integer_p(draws, law):
 
 def noise_of(mechanism, seed=0, n=N):
     """The message of the zero vector."""
+    if hasattr(mechanism, "d"):  # noise is drawn coordinate by coordinate: one long vector is many draws
+        mechanism = dataclasses.replace(mechanism, d=n)
     return np.asarray(mechanism.randomize(jax.random.key(seed), jnp.zeros(n, jnp.float32)))
 
 

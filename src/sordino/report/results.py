@@ -27,7 +27,7 @@ def _table(table: dict[str, Any]) -> str:
     lines = [
         f"\n## {table['paper'].replace('paper', 'Paper ')}: {table['name']}\n",
         f"{table['metric']}. Made by `{made['command']}` at {made['commit']} on {made['device']}, "
-        f"Sordino {made['sordino']}, JAX {made['jax']}, {made['date'][:10]}.\n",
+        f"Sordino {made['versions']['sordino']}, JAX {made['versions']['jax']}, {made['date'][:10]}.\n",
         "| row | column | paper | ours | std | seeds |",
         "|---|---|---|---|---|---|",
     ]
