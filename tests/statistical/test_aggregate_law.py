@@ -24,7 +24,7 @@ PROJECTIONS = 15
 
 
 def _for_length(mechanism, n):
-    """The same mechanism for n coordinates: noise is drawn coordinate by coordinate, so one long vector is many draws."""
+    """The same mechanism for n coordinates: noise falls on each by itself, so one long vector is many draws."""
     return dataclasses.replace(mechanism, d=n) if hasattr(mechanism, "d") else mechanism
 
 
