@@ -13,60 +13,32 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from sordino.errors import require
-from sordino.mechanisms._lattice import dequantize, quantize, require_made_for, sensitivities
-from sordino.mechanisms._packing import pack, unpack
+from sordino.mechanisms._lattice import QuantizedMessages, require_made_for, sensitivities
 from sordino.mechanisms._table import Table, table
 from sordino.privacy import events
 from sordino.privacy.binomial import binomial_bits, binomial_event, cpsgd_coins
 from sordino.privacy.coins import log_binomial_pmf
 from sordino.pytrees import pytree
-from sordino.types import Aggregate, Bounder, Key, Relation, Scalar, Vector
+from sordino.types import Aggregate, Bounder, Key, Relation
 
 __all__ = ["Binomial", "binomial"]
 
 
 @pytree
 @dataclass(frozen=True)
-class Binomial:
+class Binomial(QuantizedMessages):
     """See the module."""
 
-    bound: Scalar
-    d: int = field(metadata={"static": True})
-    levels: int = field(metadata={"static": True})  # s
     coins: int = field(metadata={"static": True})  # N, even
     failure: float = field(metadata={"static": True})  # delta that a message spends on the tails
     mu: float | None = field(metadata={"static": True})
 
-    def encode(self, key: Key, vector: Vector) -> jax.Array:
-        """Line 3, in whole numbers."""
-        require(vector.shape == (self.d,), "vector", vector.shape, f"the mechanism was made for {self.d} coordinates")
-        return quantize(key, vector, self.levels, self.bound)
-
     def add_noise(self, key: Key, integers: jax.Array) -> jax.Array:
         """Line 4, in whole numbers."""
         return integers + _coins_table(self.coins).draw(key, integers.shape)
-
-    def decode(self, integers: jax.Array) -> Vector:
-        """The vector that symbols, or a sum of symbols, stand for."""
-        return dequantize(integers, self.levels, self.bound)
-
-    def randomize(self, key: Key, vector: Vector) -> Vector:
-        """M(u), scaled back to the bound."""
-        key_quantize, key_noise = jax.random.split(key)
-        return self.decode(self.add_noise(key_noise, self.encode(key_quantize, vector)))
-
-    def message(self, key: Key, vector: Vector) -> bytes:
-        """The same message as it travels."""
-        key_quantize, key_noise = jax.random.split(key)
-        return pack(self.add_noise(key_noise, self.encode(key_quantize, vector)), self.bits(1))
-
-    def read(self, message: bytes, d: int) -> Vector:
-        """The vector in a message of d coordinates."""
-        return self.decode(jnp.asarray(unpack(message, self.bits(1), d).astype(np.int32)))
 
     def aggregate(self, key: Key, total: jax.Array, sum_of_squared_norms: jax.Array, count: int) -> Aggregate:
         """The exact law of the sum, given the sum of the encoded vectors."""

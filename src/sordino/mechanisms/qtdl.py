@@ -22,14 +22,13 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from sordino.errors import InvalidInput, require
-from sordino.mechanisms._lattice import dequantize, quantize, require_made_for, sensitivities
-from sordino.mechanisms._packing import pack, unpack
+from sordino.mechanisms._lattice import QuantizedMessages, require_made_for, sensitivities
 from sordino.mechanisms._table import LARGEST_TABLE, Table, fold, table
 from sordino.privacy import events
 from sordino.privacy.quantized import Calibration, calibrate_quantized
 from sordino.privacy.tdl import tdl_pmf
 from sordino.pytrees import pytree
-from sordino.types import Aggregate, Bounder, Key, Relation, Scalar, Vector
+from sordino.types import Aggregate, Bounder, Key, Relation
 
 __all__ = ["Qtdl", "qtdl"]
 
@@ -39,20 +38,12 @@ _WIDEST_TABLE = 2.0**12  # stds whose table stays in the cache
 
 @pytree
 @dataclass(frozen=True)
-class Qtdl:
-    """See the module. `bound` is the norm bound of the vectors that come in."""
+class Qtdl(QuantizedMessages):
+    """See the module."""
 
-    bound: Scalar
-    d: int = field(metadata={"static": True})
-    levels: int = field(metadata={"static": True})  # s
     calibration: Calibration = field(metadata={"static": True})
     output: str = field(metadata={"static": True})  # "wrap" or "clamp"
     mu: float | None = field(metadata={"static": True})  # of the assumed sensitivities, None for the worst case
-
-    def encode(self, key: Key, vector: Vector) -> jax.Array:
-        """Line 3, in whole numbers."""
-        require(vector.shape == (self.d,), "vector", vector.shape, f"the mechanism was made for {self.d} coordinates")
-        return quantize(key, vector, self.levels, self.bound)
 
     def add_noise(self, key: Key, integers: jax.Array) -> jax.Array:
         """Line 4, in whole numbers, brought back into t bits: the symbols that travel."""
@@ -61,24 +52,6 @@ class Qtdl:
         if self.output == "clamp":
             return jnp.clip(noisy, -half + 1, half - 1)
         return ((noisy + half) & (2 * half - 1)) - half  # wrap: the representative modulo 2^t around zero
-
-    def decode(self, integers: jax.Array) -> Vector:
-        """The vector that symbols, or a sum of symbols, stand for."""
-        return dequantize(integers, self.levels, self.bound)
-
-    def randomize(self, key: Key, vector: Vector) -> Vector:
-        """M(u), scaled back to the bound."""
-        key_quantize, key_noise = jax.random.split(key)
-        return self.decode(self.add_noise(key_noise, self.encode(key_quantize, vector)))
-
-    def message(self, key: Key, vector: Vector) -> bytes:
-        """The same message as it travels: ceil(t d / 8) bytes."""
-        key_quantize, key_noise = jax.random.split(key)
-        return pack(_symbols(self, key_quantize, key_noise, vector), self.calibration.bits)
-
-    def read(self, message: bytes, d: int) -> Vector:
-        """The vector in a message of d coordinates."""
-        return self.decode(jnp.asarray(unpack(message, self.calibration.bits, d).astype(np.int32)))
 
     def aggregate(self, key: Key, total: jax.Array, sum_of_squared_norms: jax.Array, count: int) -> Aggregate:
         """The law of the sum, given the sum of the *encoded* vectors: one draw from the `count`-fold noise.
@@ -125,11 +98,6 @@ def qtdl(
     if calibration.bits > 31:
         raise InvalidInput("levels", levels, f"{calibration.bits} bits a coordinate do not fit int32: use fewer levels")
     return Qtdl(bound, d, levels, calibration, output, mu)
-
-
-@jax.jit
-def _symbols(mechanism: Qtdl, key_quantize: Key, key_noise: Key, vector: Vector) -> jax.Array:
-    return mechanism.add_noise(key_noise, mechanism.encode(key_quantize, vector))
 
 
 def _noise(key: Key, calibration: Calibration, shape: tuple[int, ...]) -> jax.Array:
