@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from sordino.errors import InvalidInput, LedgerError
+from sordino.privacy.accountants import epsilon_of
 from sordino.privacy.events import Composed, Event, Gaussian, NonPrivate, Poisson, Pure, Repeated, Sampled
 from sordino.privacy.ledger import Ledger, LedgerRecord, read_ledger
 from sordino.types import Observer, Relation, Unit
@@ -566,3 +567,18 @@ def test_a_link_to_the_ledger_shares_its_lock(path: Path, tmp_path: Path) -> Non
     with create(path), pytest.raises(LedgerError, match="another process"):
         Ledger.open(link)
     assert read_ledger(link) == read_ledger(path)
+
+
+def test_a_torn_release_of_a_sampled_round_is_not_cheaper_than_a_whole_one(path: Path) -> None:
+    """Both releases of the round are about one sample and so are joint: a crash must not improve the figure."""
+    release = Sampled(Gaussian(1.0), Poisson(0.01))
+    with Ledger.create(path, unit="client", relation="add-remove", worst_release=release) as ledger:
+        ledger.append(round=0, release="update", observers=["model user"], event=release)
+        head = path.with_name(path.name + ".head").read_bytes()
+        ledger.append(round=0, release="step size", observers=["model user"], event=release)
+    whole = epsilon_of(read_ledger(path).spent("model user"), 1e-5)
+    path.write_bytes(path.read_bytes()[:-20])
+    path.with_name(path.name + ".head").write_bytes(head)
+    record = read_ledger(path)
+    assert record.recovered == 1
+    assert epsilon_of(record.spent("model user"), 1e-5) >= whole > 0.8
