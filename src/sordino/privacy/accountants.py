@@ -134,7 +134,7 @@ def _account_leaves(leaves: Counter[Event], relation: Relation) -> Account:
         )
     if kinds == {Pure} and len(leaves) == 1:
         ((leaf, count),) = leaves.items()
-        epsilon_0 = leaf.epsilon  # type: ignore[attr-defined]
+        epsilon_0 = _pure_bound(leaf)
         return Account(
             "optimal pure composition",
             (),
@@ -147,7 +147,7 @@ def _account_leaves(leaves: Counter[Event], relation: Relation) -> Account:
 
 
 def _mus(leaves: Counter[Event]) -> list[float]:
-    return [math.sqrt(count) / leaf.noise_multiplier for leaf, count in leaves.items()]  # type: ignore[attr-defined]
+    return [math.sqrt(count) / leaf.noise_multiplier for leaf, count in leaves.items() if isinstance(leaf, Gaussian)]
 
 
 def _concentrated(leaves: Counter[Event]) -> Account:
@@ -341,8 +341,9 @@ def _flatten_sampled(
     # (epsilon, delta) on a secret sample: log(1 + q (e^epsilon - 1)) and q delta.
     failure = inner.delta if isinstance(inner, Approximate) else 0.0
     inner = inner.event if isinstance(inner, Approximate) else inner
-    if isinstance(inner, Pure) and (poisson_pair or isinstance(sampling, WithoutReplacement)):
-        q = sampling.sampling_prob  # type: ignore[union-attr]
+    without_replacement = isinstance(sampling, WithoutReplacement)
+    if isinstance(inner, Pure) and (poisson_pair or without_replacement) and not isinstance(sampling, WithReplacement):
+        q = sampling.sampling_prob
         tally.log_kept += count * math.log1p(-q * failure)
         tally.leaves[Pure(subsampled_pure_epsilon(inner.epsilon, q))] += count
         return None

@@ -37,7 +37,6 @@ from sordino.types import Observer
 
 __all__ = ["Progress", "Run", "environment", "load_model", "simulate"]
 
-NOT_PRIVATE = ("train_loss", "mean_norm", "clipped_share", "dropped", "participants", "signal_to_noise")
 Progress = Callable[[dict[str, Any]], None]
 
 
