@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import sordino as so
+from sordino.errors import InvalidInput
 from sordino.privacy.ledger import Ledger, read_ledger
 from sordino.simulation import running
 
@@ -203,3 +204,18 @@ def test_a_checkpoint_of_another_model(tmp_path):
     (tmp_path / "run" / "checkpoint.npz").write_bytes(b"")
     with pytest.raises(so.errors.InvalidInput, match=r"checkpoint\.npz"):
         small_run(tmp_path / "run", resume=True)
+
+
+def test_another_plan_is_not_resumed(tmp_path):
+    """Rounds that ran under one relation or method are not taken up again under another."""
+    task = so.task("digits")
+    method = so.fedavg(local_steps=1, local_lr=0.1, bound=so.clip(1.0))
+    planned = so.plan(method, rounds=1, noise_multiplier=1.0, relation="replace-one")
+    so.simulate(planned, task, folder=tmp_path / "run")
+    other_method = so.fedavg(local_steps=2, local_lr=0.1, bound=so.clip(1.0))
+    for other in (
+        so.plan(method, rounds=1, noise_multiplier=1.0, relation="add-remove"),
+        so.plan(other_method, rounds=1, noise_multiplier=1.0, relation="replace-one"),
+    ):
+        with pytest.raises(InvalidInput, match="another configuration"):
+            so.simulate(other, task, folder=tmp_path / "run", resume=True)
