@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
 import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from sordino.errors import InvalidInput, Refused, SordinoError, require
 
 __all__ = ["Config", "load_config"]
+
+NOT_IN_A_FILE = ("bound", "server_optimiser")  # [bound] says the first; the second is a Python object
 
 
 class _Section(BaseModel):
@@ -28,21 +32,7 @@ class TaskSection(_Section):
     partition: str | None = None
     model: str = "logistic"
     partition_seed: int = 0
-
-
-class AlgorithmSection(_Section):
-    """[algorithm]: the method and its step sizes."""
-
-    name: str
-    local_steps: int
-    local_lr: float | dict[str, Any]
-    server_lr: float | dict[str, Any] | None = None
-    server_momentum: float = 0.0
-    batch_size: int | None = None
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    message: str = "gradient"
-    output: str = "last"
+    options: dict[str, Any] = {}  # of the data set: scale = 2.0 of quadratics, for instance
 
 
 class BoundSection(_Section):
@@ -82,11 +72,27 @@ class RunSection(_Section):
 
 
 class _File(_Section):
+    """A run file whose [algorithm] has not been looked into: `_file_model` does, once the method is known."""
+
     task: TaskSection
-    algorithm: AlgorithmSection
+    algorithm: Any
     bound: BoundSection = BoundSection()
     privacy: PrivacySection = PrivacySection()
     run: RunSection
+
+
+@functools.cache
+def _file_model(method: str) -> type[_File]:
+    """The file of one method: [algorithm] takes the arguments of its factory, so that there is one list of them."""
+    from sordino.algorithms import METHODS
+
+    hints = get_type_hints(METHODS[method])
+    keys: dict[str, Any] = {}
+    for name, parameter in inspect.signature(METHODS[method]).parameters.items():
+        if name not in NOT_IN_A_FILE:
+            keys[name] = (hints[name], ... if parameter.default is parameter.empty else parameter.default)
+    section: Any = create_model("AlgorithmSection", __base__=_Section, name=(str, ...), **keys)
+    return create_model("File", __base__=_File, algorithm=(section, ...))
 
 
 @dataclass(frozen=True)
@@ -110,6 +116,7 @@ class Config:
                 partition=section.partition,
                 model=section.model,
                 partition_seed=section.partition_seed,
+                **section.options,
             ),
             "task",
         )
@@ -143,13 +150,10 @@ class Config:
         return self._located(lambda: plan.resolve(task.d, task.clients), "run")
 
     def _algorithm(self) -> Any:
-        from sordino.algorithms.fedavg import fedavg
+        from sordino.algorithms import METHODS
 
         section = self.file.algorithm
-        factories = {"fedavg": fedavg}
-        if section.name not in factories:
-            raise InvalidInput("name", section.name, "use one of " + ", ".join(factories))
-        return factories[section.name](bound=self._bound(), **section.model_dump(exclude={"name"}))
+        return METHODS[section.name](bound=self._bound(), **section.model_dump(exclude={"name"}))
 
     def _bound(self) -> Any:
         import sordino as so
@@ -196,10 +200,25 @@ def load_config(path: Path, changes: tuple[str, ...] = ()) -> Config:
     changed = text
     for change in changes:
         changed, values = _apply(changed, change)
+    model: type[_File] = _File
     try:
-        return Config(path, text, changed, _File.model_validate(_floats(values, _File)))
+        model.model_validate(_floats(values, model))  # the other sections first: they do not depend on the method
+        model = _file_model(_method_of(values["algorithm"], path, text))
+        return Config(path, text, changed, model.model_validate(_floats(values, model)))
     except ValidationError as error:
-        raise _first_error(error, path, text) from None
+        raise _first_error(error, path, text, model) from None
+
+
+def _method_of(algorithm: Any, path: Path, text: str) -> str:
+    """The name in [algorithm], if it is one of ours."""
+    from sordino.algorithms import METHODS
+
+    method = algorithm.get("name") if isinstance(algorithm, dict) else None
+    if method not in METHODS:
+        line = line_of(text, "algorithm", "name") or line_of(text, "algorithm", "")
+        remedy = "use one of " + ", ".join(METHODS)
+        raise InvalidInput(f"{path}:{line}: [algorithm] name" if line else f"{path}: [algorithm] name", method, remedy)
+    return str(method)
 
 
 def line_of(text: str, section: str, key: str) -> int | None:
@@ -261,7 +280,7 @@ def _floats(values: dict[str, Any], model: type[BaseModel]) -> dict[str, Any]:
     return result
 
 
-def _first_error(error: ValidationError, path: Path, text: str) -> InvalidInput:
+def _first_error(error: ValidationError, path: Path, text: str, model: type[_File]) -> InvalidInput:
     """The first thing that is wrong, unknown names before all: file, line, key, value, remedy."""
     # A misspelt key is also a missing one: what stands there says more than what does not.
     first = min(error.errors(), key=lambda wrong: wrong["type"] != "extra_forbidden")
@@ -269,9 +288,9 @@ def _first_error(error: ValidationError, path: Path, text: str) -> InvalidInput:
     key = rest[0] if rest else ""
     line = line_of(text, section, key) or line_of(text, section, "")
     place = f"{path}:{line}" if line else f"{path}"
-    section_model = _File.model_fields[section].annotation if section in _File.model_fields else None
+    section_model = model.model_fields[section].annotation if section in model.model_fields else None
     if first["type"] == "extra_forbidden":
-        known = section_model.model_fields if section_model else _File.model_fields  # type: ignore[union-attr]
+        known = section_model.model_fields if section_model else model.model_fields  # type: ignore[union-attr]
         return InvalidInput(
             f"{place}: [{section}] {key}".rstrip(), first["input"], f"is not known; use {', '.join(known)}"
         )

@@ -1,1 +1,12 @@
-"""Federated methods, one family a file. Pure functions; no loop over clients or rounds."""
+"""Federated methods, one family a file; `METHODS` names the factories that a run file may ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sordino.algorithms.fedavg import fedavg
+
+__all__ = ["METHODS"]
+
+METHODS: dict[str, Callable[..., Any]] = {"fedavg": fedavg}

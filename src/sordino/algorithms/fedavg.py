@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 
 from sordino.algorithms.local import ClientData, LocalTraining
-from sordino.algorithms.schedules import as_schedule
+from sordino.algorithms.schedules import StepSize, as_schedule
 from sordino.algorithms.server import OUTPUTS, OptaxStep, Output, ServerStep
 from sordino.bounding import AdaptiveClip
 from sordino.errors import InvalidInput, require
@@ -134,9 +134,9 @@ class FedAvg:
 def fedavg(
     *,
     local_steps: int,
-    local_lr: Any,
+    local_lr: StepSize,
     bound: Bounder | None = None,
-    server_lr: Any = None,
+    server_lr: StepSize | None = None,
     server_momentum: float = 0.0,
     server_optimiser: Any = None,
     batch_size: int | None = None,

@@ -13,9 +13,10 @@ from sordino.errors import InvalidInput, require
 from sordino.pytrees import pytree
 from sordino.types import Scalar
 
-__all__ = ["Schedule", "as_schedule", "constant", "geometric", "piecewise"]
+__all__ = ["Schedule", "StepSize", "as_schedule", "constant", "geometric", "piecewise"]
 
 Schedule: TypeAlias = Callable[[jax.Array], Scalar]
+StepSize: TypeAlias = float | dict[str, Any] | Callable[..., Any]  # what `as_schedule` reads
 
 
 @pytree

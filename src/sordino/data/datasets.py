@@ -33,7 +33,7 @@ from sordino.data._text import TINY_SHAKESPEARE, load_tiny_shakespeare
 from sordino.data.own import load_csv, load_hugging_face, load_npz
 from sordino.errors import InvalidInput, require
 
-__all__ = ["CATALOGUE", "Entry", "fetch", "load", "where"]
+__all__ = ["CATALOGUE", "Entry", "check_options", "fetch", "load", "where"]
 
 
 class Entry(NamedTuple):
@@ -65,10 +65,10 @@ def load(name: str, **options: Any) -> Dataset:
     """The data set called `name`, or a user's own: npz:FOLDER, csv:FILE, hf:NAME."""
     kind, colon, place = name.partition(":")
     if colon and kind in _OWN:
-        _check_options(kind, _OWN[kind], options)
+        check_options(kind, _OWN[kind], options)
         return _OWN[kind](place, **options)
     loader = _entry(name).load
-    _check_options(name, loader, options)
+    check_options(name, loader, options)
     return loader(**options)
 
 
@@ -94,7 +94,8 @@ def _entry(name: str) -> Entry:
     return CATALOGUE[name]
 
 
-def _check_options(name: str, loader: Callable[..., Dataset], options: dict[str, Any]) -> None:
+def check_options(name: str, loader: Callable[..., Any], options: dict[str, Any]) -> None:
+    """Refuse an option that the loader does not take."""
     parameters = inspect.signature(loader).parameters.values()
     known = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
     for option, value in options.items():

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sordino.data import FederatedData, load, partition, quadratic_loss, quadratics
+from sordino.data.datasets import check_options
 from sordino.errors import require
 from sordino.models import Batch, Model, flat, from_loss, get, weighted_mean
 from sordino.simulation.engine import Records, evaluate
@@ -122,6 +123,7 @@ def task(
     """
     if name == "quadratics":
         require(partition is None, "partition", partition, "every client of this problem has its own record: leave out")
+        check_options(name, _quadratics, options)
         return _quadratics(clients or 100, **options)
     dataset = load(name, **options)
     scheme = partition or ("natural" if dataset.client is not None and clients is None else "iid")
