@@ -9,13 +9,14 @@ import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, NamedTuple, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from sordino.errors import InvalidInput, Refused, SordinoError, require
+from sordino.variations import variations
 
-__all__ = ["Config", "load_config"]
+__all__ = ["Config", "Sweep", "SweepPoint", "load_config", "load_sweep"]
 
 NOT_IN_A_FILE = ("bound", "server_optimiser")  # [bound] says the first; the second is a Python object
 
@@ -104,6 +105,11 @@ class Config:
     changed: str  # the text with the changes of --set
     file: _File
 
+    @property
+    def task_key(self) -> str:
+        """Equal for files with the same task."""
+        return self.file.task.model_dump_json()
+
     def task(self) -> Any:
         """The task; reads the data."""
         from sordino.simulation.tasks import task
@@ -185,8 +191,45 @@ class Config:
             raise SordinoError(f"{self.path}: {error}") from None
 
 
+class SweepPoint(NamedTuple):
+    """One run of a sweep: what is its own, by section.key, and its configuration."""
+
+    values: dict[str, Any]
+    config: Config
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A file that stands for many runs."""
+
+    path: Path
+    changed: str  # the text with the changes of --set
+    points: tuple[SweepPoint, ...]
+
+    @property
+    def varied(self) -> tuple[str, ...]:
+        """The keys that take several values, in the order of the file, grids first."""
+        return tuple(self.points[0].values)
+
+    def tasks(self) -> dict[str, Any]:
+        """The tasks of the points, each data set read once."""
+        made: dict[str, Any] = {}
+        for _, config in self.points:
+            if config.task_key not in made:
+                made[config.task_key] = config.task()
+        return made
+
+
 def load_config(path: Path, changes: tuple[str, ...] = ()) -> Config:
-    """Read and check a file; `changes` are section.key=value, as in --set."""
+    """Read and check a file that holds one run; `changes` are section.key=value, as in --set."""
+    sweep = load_sweep(path, changes)
+    if sweep.varied:
+        raise InvalidInput("file", str(path), f"holds {len(sweep.points)} runs, not one: `sordino run` takes it")
+    return sweep.points[0].config
+
+
+def load_sweep(path: Path, changes: tuple[str, ...] = ()) -> Sweep:
+    """Read and check a file that may stand for many runs; see `sordino.variations`."""
     try:
         text = path.read_text()
     except OSError as error:
@@ -200,13 +243,34 @@ def load_config(path: Path, changes: tuple[str, ...] = ()) -> Config:
     changed = text
     for change in changes:
         changed, values = _apply(changed, change)
+    try:
+        several = variations(values, _takes_list)
+    except InvalidInput as error:
+        lines = [line_of(text, section, error.field) for section in values]
+        line = next((line for line in lines if line), None)
+        raise InvalidInput(f"{path}:{line}: {error.field}", error.value, error.remedy) from None
+    points = [SweepPoint(own, Config(path, text, changed, _checked(values, path, text))) for values, own in several]
+    return Sweep(path, changed, tuple(points))
+
+
+def _checked(values: dict[str, Any], path: Path, text: str) -> _File:
     model: type[_File] = _File
     try:
         model.model_validate(_floats(values, model))  # the other sections first: they do not depend on the method
         model = _file_model(_method_of(values["algorithm"], path, text))
-        return Config(path, text, changed, model.model_validate(_floats(values, model)))
+        return model.model_validate(_floats(values, model))
     except ValidationError as error:
         raise _first_error(error, path, text, model) from None
+
+
+def _takes_list(section: str, key: str) -> bool:
+    """Whether a key's own value may be a list, so that a list there is not a sweep."""
+    from sordino.algorithms import METHODS
+
+    models = [_file_model(method) for method in METHODS]
+    fields = [model.model_fields[section].annotation for model in models if section in model.model_fields]
+    known = [model.model_fields[key].annotation for model in fields if key in getattr(model, "model_fields", {})]  # type: ignore[union-attr]
+    return any("list" in str(annotation) or "tuple" in str(annotation) for annotation in known)
 
 
 def _method_of(algorithm: Any, path: Path, text: str) -> str:

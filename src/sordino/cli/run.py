@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sordino.cli.output import show, working
-from sordino.config import Config, load_config
+from sordino.cli.sweep import run_sweep, show_sweep_plan
+from sordino.config import Config, load_sweep
 from sordino.errors import require
 
 if TYPE_CHECKING:
@@ -26,7 +27,11 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 def plan_command(file: File, set: Set = None, json: Json = False) -> None:
     """What would be promised to whom, and the noise, before anything runs."""
-    config = load_config(file, tuple(set or ()))
+    sweep = load_sweep(file, tuple(set or ()))
+    if sweep.varied:
+        show_sweep_plan(sweep, as_json=json)
+        return
+    config = sweep.points[0].config
     with working("planning"):
         plan, task = config.plan(), config.task()
         resolved = config.resolve(plan, task)
@@ -45,13 +50,23 @@ def run_command(
     name: Annotated[str | None, typer.Option(help="Name of the run; the file's name if left out.")] = None,
     runs: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("runs"),
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the run's last checkpoint.")] = False,
+    best: Annotated[str | None, typer.Option(help="Rule for the best point of a sweep, as accuracy-last-5.")] = None,
     json: Json = False,
 ) -> None:
-    """Train; writes metrics, certificate, ledger, checkpoint, model and a picture to runs/<name>/."""
+    """Train; writes metrics, certificate, ledger, checkpoint, model and a picture to runs/<name>/.
+
+    A file with lists or grids of values is a sweep: all of its points run together, and running it again completes the
+    points that are missing.
+    """
     from sordino.report.curves import measure_of, plot_history
 
     folder = runs / (name or file.stem)
-    config = load_config(file, tuple(set or ()))
+    sweep = load_sweep(file, tuple(set or ()))
+    if sweep.varied:
+        run_sweep(sweep, folder, best, as_json=json)
+        return
+    require(best is None, "best", best, "is for sweeps: give a key of the file a list or a grid of values")
+    config = sweep.points[0].config
     with working("reading data and planning"):
         plan, task = config.plan(), config.task()
         config.resolve(plan, task)

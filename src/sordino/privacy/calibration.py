@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 
@@ -50,6 +51,7 @@ def calibrate(
     return math.exp(private_side(slack, low, high, tolerance))
 
 
+@functools.lru_cache(maxsize=1000)  # a sweep asks the same again for every point
 def calibrate_gaussian(
     *,
     epsilon: float,

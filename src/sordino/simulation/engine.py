@@ -50,8 +50,7 @@ class RoundInfo(NamedTuple):
     mean_norm: jax.Array
     clipped_share: jax.Array
     dropped: jax.Array
-    signal: jax.Array  # norm of the mean message before noise
-    noise: jax.Array  # norm of the noise in the mean
+    signal_to_noise: jax.Array  # norm of the sum before noise over the norm of the noise; NaN without noise
     transcript: Any  # the messages themselves and who sent them, where asked for
 
 
@@ -109,13 +108,13 @@ def run_round(
     extra = sums.extra if setting.extra else jnp.zeros_like(sums.extra)
     server, _ = algorithm.server(round_key(key, k, SERVER), carry.server, total, extra, planned)
     counted = jnp.maximum(sums.present - sums.dropped, 1)
+    noise = jnp.linalg.norm(total.sum - sums.clean)
     info = RoundInfo(
         participants=sums.present,
         mean_norm=sums.norms / counted,
         clipped_share=sums.clipped / counted,
         dropped=sums.dropped,
-        signal=jnp.linalg.norm(sums.clean) / planned,
-        noise=jnp.linalg.norm(total.sum - sums.clean) / planned,
+        signal_to_noise=jnp.where(noise > 0, jnp.linalg.norm(sums.clean) / noise, jnp.nan),
         transcript=(who, here, sent) if setting.transcript else None,
     )
     return Carry(server, clients), info

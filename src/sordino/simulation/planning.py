@@ -13,7 +13,7 @@ from sordino.errors import InvalidInput, require
 from sordino.mechanisms import binomial, gaussian, laplace, none, qtdl
 from sordino.privacy.calibration import calibrate, calibrate_gaussian
 from sordino.privacy.certification import certify
-from sordino.privacy.events import Assumed, Event, Gaussian, NonPrivate, Pure, Repeated, parts_of, sampled
+from sordino.privacy.events import Assumed, Composed, Event, Gaussian, NonPrivate, Pure, Repeated, parts_of, sampled
 from sordino.privacy.guarantee import Certificate, Warning
 from sordino.privacy.sampling import Full as FullSampling
 from sordino.simulation.cohort import Cohort, FixedSize, Full, Unreliable, parse_cohort
@@ -34,6 +34,16 @@ class Resolved:
     certificate: Certificate
     releases: tuple[tuple[str, tuple[Observer, ...], Event], ...]  # of one round, for the ledger
     noise: Mapping[str, float]  # what `sordino plan` prints
+
+    @property
+    def promised(self) -> Observer:
+        """The observer for whom the noise was made."""
+        return Observer.SERVER if self.trust == "local" else Observer.MODEL_USER
+
+    def event_for(self, observer: Observer, rounds: int) -> Event:
+        """What `rounds` rounds show to an observer."""
+        seen = (Repeated(event, rounds) for _, observers, event in self.releases if observer in observers)
+        return Composed(tuple(seen))
 
 
 @dataclass(frozen=True)

@@ -26,14 +26,14 @@ import numpy as np
 import sordino
 from sordino.errors import InvalidInput, require
 from sordino.privacy.accountants import epsilon_of
-from sordino.privacy.events import Composed, Event, Repeated
+from sordino.privacy.events import Composed
 from sordino.privacy.guarantee import Certificate
 from sordino.privacy.ledger import Ledger, read_ledger
 from sordino.simulation.checkpoint import load_checkpoint, save_checkpoint, write_atomically
 from sordino.simulation.engine import Carry, RoundInfo, Setting, run_rounds
 from sordino.simulation.planning import Plan, Resolved
 from sordino.simulation.tasks import Task
-from sordino.types import Observer
+from sordino.types import Key, Observer
 
 __all__ = ["Progress", "Run", "environment", "load_model", "simulate"]
 
@@ -55,6 +55,11 @@ class Run:
     def accuracy(self) -> float:
         """Test accuracy after the last round, of a classifier."""
         return float(self.history[-1]["accuracy"])
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the model was lost: its test loss is not a number."""
+        return not math.isfinite(self.history[-1]["test_loss"])
 
     def mean_accuracy(self, last: int = 5) -> float:
         """Mean test accuracy over the last evaluations, as papers report it."""
@@ -92,21 +97,10 @@ def simulate(
     require(chunk is None or chunk >= 1, "chunk", chunk, "must be at least 1")
     require(evaluate_every is None or evaluate_every >= 1, "evaluate_every", evaluate_every, "must be at least 1")
     resolved = plan.resolve(task.d, task.clients)
-    setting = Setting(
-        loss=task.loss,
-        cohort=plan.cohort,
-        population=task.clients,
-        largest=task.largest,
-        trust=resolved.trust,
-        chunk=chunk or choose_chunk(task, plan),
-        transcript=transcript,
-        extra=resolved.algorithm.extra_event(plan.relation) is not None,
-        devices=jax.local_device_count(),
-    )
+    setting = setting_of(plan, resolved, task, chunk=chunk or choose_chunk(task, plan), transcript=transcript)
     algorithm = resolved.algorithm
     key = jax.random.key(seed)
-    w0 = task.initial(jax.random.fold_in(key, 2**31 - 1))
-    carry = Carry(algorithm.init_server(w0), _population_state(algorithm, w0, task.clients))
+    carry = initial_carry(algorithm, task, key)
     files = RunFiles.open(folder, plan, task, resolved, seed, resume) if folder is not None else None
     with files or nullcontext():
         first, history = 0, []
@@ -115,7 +109,7 @@ def simulate(
                 first, carry = load_checkpoint(files.checkpoint, carry)
             history = files.metrics_until(first)
         transcripts, models = [], []
-        for start, stop in segments(first, plan.rounds, evaluate_every or max(1, plan.rounds // 20)):
+        for start, stop in segments(first, plan.rounds, evaluate_every or usual_interval(plan.rounds)):
             if files is not None:
                 files.record_releases(start, stop, resolved)
             carry, info = run_rounds(
@@ -129,7 +123,7 @@ def simulate(
                 rounds=stop - start,
             )
             w = algorithm.params(carry.server)
-            row = _row(stop, task.evaluate(w), info, plan, resolved)
+            row = metrics_row(stop, task.evaluate(w), info, plan, resolved)
             history.append(row)
             if iterates:
                 models.append(np.asarray(w))
@@ -156,17 +150,52 @@ def segments(first: int, rounds: int, every: int) -> list[tuple[int, int]]:
     return list(zip([first, *left], left, strict=False))
 
 
+def usual_interval(rounds: int) -> int:
+    """Rounds between evaluations where nobody says: about twenty of them."""
+    return max(1, rounds // 20)
+
+
+def setting_of(plan: Plan, resolved: Resolved, task: Task, *, chunk: int, transcript: bool = False) -> Setting:
+    """What the engine's program for this plan is compiled for."""
+    return Setting(
+        loss=task.loss,
+        cohort=plan.cohort,
+        population=task.clients,
+        largest=task.largest,
+        trust=resolved.trust,
+        chunk=chunk,
+        transcript=transcript,
+        extra=resolved.algorithm.extra_event(plan.relation) is not None,
+        devices=jax.local_device_count(),
+    )
+
+
+def initial_carry(algorithm: Any, task: Task, key: Key) -> Carry:
+    """w_0 and what the server and every client begin with."""
+    w0 = task.initial(jax.random.fold_in(key, 2**31 - 1))
+    clients = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (task.clients, *leaf.shape)), algorithm.init_client(w0))
+    return Carry(algorithm.init_server(w0), clients)
+
+
 def choose_chunk(task: Task, plan: Plan) -> int:
-    """As many clients at a time as fit the memory comfortably: a gigabyte on a CPU, a tenth of an accelerator's."""
+    """As many clients at a time as fit the memory comfortably."""
+    share = -(-plan.cohort.capacity(task.clients) // jax.local_device_count())  # of one device
+    return max(1, min(share, int(room() / memory_of_a_client(task, plan))))
+
+
+def room() -> float:
+    """Bytes for the clients that are trained at a time: what stays near a CPU's caches, a tenth of an accelerator."""
+    device = jax.local_devices()[0]
+    stats = device.memory_stats() if device.platform != "cpu" else None
+    return stats["bytes_limit"] / 10 if stats else 2.0**24
+
+
+def memory_of_a_client(task: Task, plan: Plan) -> float:
+    """Bytes that training one client takes, roughly: some copies of the model, and its records."""
     record = 4 * int(np.prod(np.shape(task.data.x)[1:])) + 8
     local = getattr(plan.algorithm, "local", None)
     batch = getattr(local, "batch_size", None) or task.largest
-    per_client = 8 * 4 * task.d + 4 * record * min(task.largest, batch)
-    device = jax.local_devices()[0]
-    stats = device.memory_stats() if device.platform != "cpu" else None
-    room = stats["bytes_limit"] / 10 if stats else 2.0**28
-    share = -(-plan.cohort.capacity(task.clients) // jax.local_device_count())  # of one device
-    return max(1, min(share, int(room / per_client)))
+    return 8 * 4 * task.d + 4 * record * min(task.largest, batch)
 
 
 def environment() -> dict[str, Any]:
@@ -190,10 +219,11 @@ def load_model(path: str | Path) -> dict[str, np.ndarray]:
     return load_file(path)
 
 
-def _row(rounds: int, measured: dict[str, float], info: RoundInfo, plan: Plan, resolved: Resolved) -> dict[str, Any]:
+def metrics_row(
+    rounds: int, measured: dict[str, float], info: RoundInfo, plan: Plan, resolved: Resolved
+) -> dict[str, Any]:
     """One line of metrics. Everything computed on private data stands under "not_private"."""
-    noise, signal = np.asarray(info.noise, np.float64), np.asarray(info.signal, np.float64)
-    ratio = float(np.mean(signal / np.maximum(noise, 1e-30))) if np.any(noise > 0) else None
+    ratio = float(np.mean(info.signal_to_noise))
     return {
         "round": rounds,
         **measured,
@@ -203,34 +233,28 @@ def _row(rounds: int, measured: dict[str, float], info: RoundInfo, plan: Plan, r
             "mean_norm": float(np.mean(info.mean_norm)),
             "clipped_share": float(np.mean(info.clipped_share)),
             "dropped": int(np.sum(info.dropped)),
-            "signal_to_noise": ratio,
+            "signal_to_noise": ratio if math.isfinite(ratio) else None,
         },
     }
 
 
 def _spent(rounds: int, plan: Plan, resolved: Resolved) -> float:
     """epsilon so far, against the observer who is promised something."""
-    promised = Observer.SERVER if resolved.trust == "local" else Observer.MODEL_USER
-    event: Event = Composed(
-        tuple(Repeated(event, rounds) for _, observers, event in resolved.releases if promised in observers)
-    )
-    delta = resolved.certificate.total(promised).delta
-    return epsilon_of(event, delta, plan.relation)
+    delta = resolved.certificate.total(resolved.promised).delta
+    return epsilon_of(resolved.event_for(resolved.promised, rounds), delta, plan.relation)
 
 
 def _json_number(value: float) -> float | str:
     return value if math.isfinite(value) else "inf"
 
 
-def _storable(value: Any) -> Any:
+def storable(value: Any) -> Any:
     """For JSON, which has no NaN and no infinity: null, as in a run that diverged."""
     if isinstance(value, dict):
-        return {name: _storable(inner) for name, inner in value.items()}
+        return {name: storable(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [storable(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _population_state(algorithm: Any, w0: Any, clients: int) -> Any:
-    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (clients, *leaf.shape)), algorithm.init_client(w0))
 
 
 class RunFiles:
@@ -285,7 +309,7 @@ class RunFiles:
     def append_metrics(self, row: dict[str, Any]) -> None:
         """One line."""
         with self.metrics.open("a") as file:
-            file.write(json.dumps(_storable(row), allow_nan=False) + "\n")
+            file.write(json.dumps(storable(row), allow_nan=False) + "\n")
 
     def metrics_until(self, rounds: int) -> list[dict[str, Any]]:
         """The lines up to a round; later ones, of a segment that will run again, are removed from the file."""

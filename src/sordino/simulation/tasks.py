@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +18,9 @@ from sordino.models import Batch, Model, flat, from_loss, get, weighted_mean
 from sordino.simulation.engine import Records, evaluate
 from sordino.types import Key, Vector
 
-__all__ = ["Task", "task"]
+__all__ = ["Measure", "Task", "task"]
+
+Measure: TypeAlias = Callable[[Vector, jax.Array, jax.Array], dict[str, jax.Array]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,22 +81,32 @@ class Task:
 
         return flat_predict
 
+    @cached_property
+    def measure(self) -> Measure:
+        """(w, test set) -> test loss; with classes the accuracy, with a known minimum how far above it the loss is."""
+
+        def measured(w: Vector, x: jax.Array, y: jax.Array) -> dict[str, jax.Array]:
+            if self.model.predict is not None:
+                loss, accuracy = evaluate(w, x, y, predict=self.predict)
+                return {"test_loss": loss, "accuracy": accuracy}
+            loss = self.loss(w, Batch(x, y, jnp.ones(len(x))))
+            above = {} if self.minimum is None else {"suboptimality": loss - jnp.float32(self.minimum)}
+            return {"test_loss": loss, **above}
+
+        return measured
+
     def evaluate(self, w: Vector) -> dict[str, float]:
-        """Test loss; with classes the accuracy, and with a known minimum how far above it the loss is."""
-        if self.model.predict is not None:
-            loss, accuracy = evaluate(w, *self._test, predict=self.predict)
-            return {"test_loss": float(loss), "accuracy": float(accuracy)}
-        loss = self._test_loss(w, *self._test)
-        above = {} if self.minimum is None else {"suboptimality": float(loss) - self.minimum}
-        return {"test_loss": float(loss), **above}
+        """What `measure` finds on the test set."""
+        return {name: float(value) for name, value in self._measure(w, *self.test).items()}
 
     @cached_property
-    def _test(self) -> tuple[jax.Array, jax.Array]:
+    def test(self) -> tuple[jax.Array, jax.Array]:
+        """The test records on the device."""
         return jnp.asarray(self.data.x_test), jnp.asarray(self.data.y_test)
 
     @cached_property
-    def _test_loss(self) -> Any:
-        return jax.jit(lambda w, x, y: self.loss(w, Batch(x, y, jnp.ones(len(x)))))
+    def _measure(self) -> Measure:
+        return jax.jit(self.measure)
 
     @cached_property
     def _flat(self) -> tuple[Vector, Any]:

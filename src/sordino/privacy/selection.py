@@ -1,0 +1,61 @@
+"""What choosing the best of many private runs costs (Papernot and Steinke 2022, "Hyperparameter tuning with Renyi DP").
+
+Run the private training a random number of times, each with a point of the grid drawn uniformly, and give out only the
+best. If the number of runs is geometric, the Renyi divergence of the result is at most that of one run plus terms that
+grow with the logarithm of the mean number, not with the number. Scores must not cost privacy of their own: they are
+computed from the models and from public data.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from sordino.errors import Refused, require
+from sordino.privacy.events import Composed, Event, Gaussian, Repeated, Sampled
+from sordino.privacy.sampling import Full, Poisson
+from sordino.types import Relation
+
+if TYPE_CHECKING:
+    from dp_accounting.dp_event import DpEvent
+
+__all__ = ["selection_epsilon"]
+
+_ORDERS = [*range(2, 64), 80, 96, 128, 256, 512, 1024]  # whole ones, for which sampled noise has a closed form
+
+
+def selection_epsilon(event: Event, *, trials: float, delta: float, relation: Relation) -> float:
+    """epsilon of the best of a geometric number of runs with mean `trials`, each of which costs `event`.
+
+    Known for Gaussian releases, all of them or Poisson-sampled under add-remove; refused for others.
+    """
+    require(trials > 1, "trials", trials, "the mean number of runs must be above 1")
+    require(0 < delta < 1, "delta", delta, "must lie in (0, 1)")
+    from dp_accounting.dp_event import RepeatAndSelectDpEvent
+    from dp_accounting.rdp.rdp_privacy_accountant import RdpAccountant
+
+    accountant = RdpAccountant(_ORDERS)
+    # shape 1 is the geometric distribution
+    accountant.compose(RepeatAndSelectDpEvent(_as_dp_event(event, relation), mean=trials, shape=1.0))
+    return float(accountant.get_epsilon(delta))
+
+
+def _as_dp_event(event: Event, relation: Relation) -> DpEvent:
+    """Our event in the words of dp-accounting, whose noise multiplier is ours: both are over the sensitivity."""
+    from dp_accounting.dp_event import ComposedDpEvent, GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
+
+    match event:
+        case Gaussian(noise_multiplier) if math.isfinite(noise_multiplier):
+            return GaussianDpEvent(noise_multiplier)
+        case Repeated(inner, count):
+            return SelfComposedDpEvent(_as_dp_event(inner, relation), count)
+        case Composed(parts):
+            return ComposedDpEvent([_as_dp_event(part, relation) for part in parts])
+        case Sampled(inner, Full()):
+            return _as_dp_event(inner, relation)
+        case Sampled(Gaussian() as inner, Poisson(q)) if relation is Relation.ADD_REMOVE:
+            return PoissonSampledDpEvent(q, _as_dp_event(inner, relation))
+    raise Refused(
+        "the cost of private selection is known here for Gaussian noise, on everybody or Poisson-sampled (add-remove)",
+        "count every run of the sweep instead",
+    )

@@ -1,0 +1,255 @@
+"""Many runs as one program: a grid of learning rates, bounds, noise and seeds is one `vmap`.
+
+Runs whose methods differ in numbers only share a program; those that differ in structure (model, local steps, kind of
+noise, cohort, rounds) get one each. Inside a program the seeds are the outer axis and the numbers the inner one, and a
+key depends on the seed alone: runs of one seed draw one cohort, read its records once and draw one vector of standard
+noise, which each of them scales. Every run is what `simulate` would have made of it.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sordino.errors import require
+from sordino.simulation.engine import Carry, Records, RoundInfo, Setting, run_round
+from sordino.simulation.planning import Plan, Resolved
+from sordino.simulation.running import (
+    Run,
+    initial_carry,
+    memory_of_a_client,
+    metrics_row,
+    room,
+    segments,
+    setting_of,
+    usual_interval,
+)
+from sordino.simulation.tasks import Measure, Task
+from sordino.types import Key
+
+__all__ = ["Point", "SweepProgress", "run_block", "sweep"]
+
+SweepProgress = Callable[[float], None]  # the share of all rounds of all points that is done
+
+
+class Point(NamedTuple):
+    """One run of a sweep."""
+
+    plan: Plan
+    seed: int
+
+
+@dataclass(frozen=True)
+class Block:
+    """Points that run at once: every one of `members` with every one of `seeds`."""
+
+    setting: Setting
+    rounds: int
+    members: tuple[int, ...]  # one point for each set of numbers
+    seeds: tuple[int, ...]
+    points: tuple[int, ...]  # len(seeds) x len(members), in that order
+
+
+def sweep(
+    points: Sequence[Point],
+    task: Task,
+    *,
+    evaluate_every: int | None = None,
+    chunk: int | None = None,
+    at_a_time: int | None = None,
+    progress: SweepProgress | None = None,
+    finished: Callable[[int, Run], None] | None = None,
+) -> list[Run]:
+    """Run every point on a task, as few programs and as many at a time as fit.
+
+    Args:
+      points: plans with their seeds; `so.plan` makes a plan.
+      task: from `so.task`.
+      evaluate_every: rounds between evaluations, as in `simulate`.
+      chunk: clients of one point that are trained at a time; chosen from the memory, if left out.
+      at_a_time: points that run at once; chosen from the memory, if left out.
+      progress: called with the share of the work that is done.
+      finished: called with the number of a point and its run, as soon as it is there.
+
+    Returns the runs in the order of the points. One that diverged is a run too: see `Run.diverged`.
+    """
+    require(at_a_time is None or at_a_time >= 1, "at_a_time", at_a_time, "must be at least 1")
+    require(evaluate_every is None or evaluate_every >= 1, "evaluate_every", evaluate_every, "must be at least 1")
+    resolved = [point.plan.resolve(task.d, task.clients) for point in points]
+    blocks = make_blocks(points, resolved, task, chunk, at_a_time)
+    work, done = sum(block.rounds * len(block.points) for block in blocks), 0
+    runs: dict[int, Run] = {}
+    for block in blocks:
+
+        def advance(rounds: int, block: Block = block, done: int = done) -> None:
+            if progress is not None:
+                progress((done + rounds * len(block.points)) / work)
+
+        for number, run in _run_one_block(block, points, resolved, task, evaluate_every, advance):
+            if number not in runs and finished is not None:
+                finished(number, run)
+            runs[number] = run
+        done += block.rounds * len(block.points)
+    return [runs[number] for number in range(len(points))]
+
+
+def make_blocks(
+    points: Sequence[Point], resolved: Sequence[Resolved], task: Task, chunk: int | None, at_a_time: int | None
+) -> list[Block]:
+    """Points by program, then seeds that have the same numbers together, then cut so that a block fits the memory."""
+    programs: dict[Any, list[int]] = {}
+    for number, (point, answer) in enumerate(zip(points, resolved, strict=True)):
+        setting = setting_of(point.plan, answer, task, chunk=1)
+        programs.setdefault((setting, point.plan.rounds, _structure(answer)), []).append(number)
+    blocks = []
+    for (setting, rounds, _), numbers in programs.items():
+        of_seed: dict[int, list[int]] = {}
+        for number in numbers:
+            of_seed.setdefault(points[number].seed, []).append(number)
+        alike: dict[Any, list[int]] = {}
+        for seed, members in of_seed.items():
+            alike.setdefault(tuple(_numbers(resolved[number]) for number in members), []).append(seed)
+        for seeds in alike.values():
+            table = np.array([of_seed[seed] for seed in seeds])  # [seed, member] -> point
+            height, width, clients = _shape(table.shape, points[numbers[0]].plan, task, at_a_time)
+            for rows in _pieces(table.shape[0], height):
+                for columns in _pieces(table.shape[1], width):
+                    part = table[np.ix_(rows, columns)]
+                    some = tuple(seeds[row] for row in rows)
+                    blocks.append(
+                        Block(
+                            replace(setting, chunk=chunk or clients),
+                            rounds,
+                            tuple(part[0].tolist()),
+                            some,
+                            tuple(part.ravel().tolist()),
+                        )
+                    )
+    return blocks
+
+
+def _shape(shape: tuple[int, ...], plan: Plan, task: Task, at_a_time: int | None) -> tuple[int, int, int]:
+    """(seeds, members, clients of each) at a time. Members come first: they share records, which seeds do not."""
+    seeds, members = shape
+    places = plan.cohort.capacity(task.clients)
+    clients = max(1, int(room() / memory_of_a_client(task, plan)))
+    kept = jax.eval_shape(lambda: initial_carry(plan.algorithm, task, jax.random.key(0)))
+    states = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(kept))
+    # On an accelerator a point more costs little as long as there is room; chunks make up for what does not fit.
+    most = at_a_time or max(1, min(int(4 * room() / states), 4 * clients // places))
+    width = min(members, most)
+    height = min(seeds, max(1, most // width))
+    return height, width, max(1, min(places, clients // (height * width)))
+
+
+def _pieces(length: int, most: int) -> list[list[int]]:
+    """0 ... length - 1 in pieces of one size, so that they share a program; the last repeats its end where it must."""
+    size = -(-length // -(-length // most))
+    return [[min(i, length - 1) for i in range(start, start + size)] for start in range(0, length, size)]
+
+
+def _structure(resolved: Resolved) -> Any:
+    """What makes a program: the kinds of things, and the shapes of their numbers."""
+    leaves, structure = jax.tree.flatten((resolved.algorithm, resolved.mechanism))
+    return structure, tuple((np.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
+
+
+def _numbers(resolved: Resolved) -> tuple[bytes, ...]:
+    """What a program is given, for comparing."""
+    return tuple(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves((resolved.algorithm, resolved.mechanism)))
+
+
+@functools.partial(jax.jit, static_argnames=("setting", "measure"))
+def run_block(
+    algorithms: Any,
+    mechanisms: Any,
+    records: Records,
+    test: tuple[jax.Array, jax.Array],
+    carries: Carry,
+    keys: Key,
+    first: jax.Array,
+    stop: jax.Array,
+    *,
+    setting: Setting,
+    measure: Measure,
+) -> tuple[Carry, RoundInfo, dict[str, jax.Array], jax.Array]:
+    """Rounds [first, stop) of every seed and member: states, means of the diagnostics, measures, and iterates."""
+
+    def one(algorithm: Any, mechanism: Any, carry: Carry, key: Key) -> Any:
+        def round_and_sum(k: jax.Array, so_far: tuple[Carry, RoundInfo]) -> tuple[Carry, RoundInfo]:
+            carry, info = run_round(algorithm, mechanism, records, so_far[0], key, k, setting)
+            return carry, jax.tree.map(lambda total, new: total + new, so_far[1], info)
+
+        shapes = jax.eval_shape(lambda: run_round(algorithm, mechanism, records, carry, key, first, setting)[1])
+        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        # The number of rounds is not part of the program: evaluations may lie closer together at the end.
+        carry, total = jax.lax.fori_loop(first, stop, round_and_sum, (carry, nothing))
+        means = jax.tree.map(lambda leaf: leaf / (stop - first), total)._replace(dropped=total.dropped)
+        w = algorithm.params(carry.server)
+        return carry, means, measure(w, *test), w
+
+    over_members = jax.vmap(one, in_axes=(0, 0, 0, None))
+    return jax.vmap(over_members, in_axes=(None, None, 0, 0))(algorithms, mechanisms, carries, keys)
+
+
+def _run_one_block(
+    block: Block,
+    points: Sequence[Point],
+    resolved: Sequence[Resolved],
+    task: Task,
+    evaluate_every: int | None,
+    advance: Callable[[int], None],
+) -> list[tuple[int, Run]]:
+    started = time.perf_counter()
+    answers = [resolved[number] for number in block.members]
+    algorithms = _stacked([answer.algorithm for answer in answers])
+    mechanisms = _stacked([answer.mechanism for answer in answers])
+    keys = jnp.stack([jax.random.key(seed) for seed in block.seeds])
+    carries = _initial(algorithms, keys, task)
+    histories: dict[int, list[dict[str, Any]]] = {number: [] for number in block.points}
+    w = None
+    for start, stop in segments(0, block.rounds, evaluate_every or usual_interval(block.rounds)):
+        carries, info, measured, w = run_block(
+            algorithms,
+            mechanisms,
+            task.records,
+            task.test,
+            carries,
+            keys,
+            jnp.int32(start),
+            jnp.int32(stop),
+            setting=block.setting,
+            measure=task.measure,
+        )
+        flat = jax.tree.map(lambda leaf: np.asarray(leaf).reshape(len(block.points), *leaf.shape[2:]), (info, measured))
+        for place, number in enumerate(block.points):
+            here, values = jax.tree.map(lambda leaf, place=place: leaf[place], flat)
+            values = {name: float(value) for name, value in values.items()}
+            row = metrics_row(stop, values, here, points[number].plan, resolved[number])
+            if len(histories[number]) == 0 or histories[number][-1]["round"] < stop:
+                histories[number].append(row)
+        advance(stop)
+    assert w is not None
+    iterates = np.asarray(w).reshape(len(block.points), -1)
+    seconds = (time.perf_counter() - started) / len(block.points)
+    return [
+        (number, Run(task.params(jnp.asarray(iterate)), histories[number], resolved[number].certificate, seconds))
+        for number, iterate in zip(block.points, iterates, strict=True)
+    ]
+
+
+def _initial(algorithms: Any, keys: Key, task: Task) -> Carry:
+    """States before the first round; seeds begin at different models."""
+    over_members = jax.vmap(lambda algorithm, key: initial_carry(algorithm, task, key), in_axes=(0, None))
+    return jax.vmap(over_members, in_axes=(None, 0))(algorithms, keys)
+
+
+def _stacked(trees: Sequence[Any]) -> Any:
+    return jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf) for leaf in leaves]), *trees)
