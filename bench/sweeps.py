@@ -11,6 +11,7 @@ import argparse
 import itertools
 import json
 import time
+from collections.abc import Callable
 
 import numpy as np
 
@@ -25,7 +26,8 @@ BOUNDS = [500.0 / 2**i for i in range(6)]
 
 def grid(rounds: int, rates: list[float], bounds: list[float]) -> list[Point]:
     points = []
-    for bound, epsilon, rate, C in itertools.product((so.clip, so.normalize), (5.0, 1.5), rates, bounds):
+    methods: tuple[Callable[[float], so.Bounder], ...] = (so.clip, so.normalize)
+    for bound, epsilon, rate, C in itertools.product(methods, (5.0, 1.5), rates, bounds):
         algorithm = so.fedavg(
             local_steps=20,
             local_lr={"start": rate, "decay": 0.99},

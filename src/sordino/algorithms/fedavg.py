@@ -175,7 +175,9 @@ def fedavg(
     default_beta = eta if message == "gradient" else as_schedule(1.0)
     beta = default_beta if server_lr is None else as_schedule(server_lr, "server_lr")
     step = ServerStep(beta, server_momentum) if server_optimiser is None else OptaxStep(beta, server_optimiser)
-    return FedAvg(bound, LocalTraining(eta, momentum, weight_decay, local_steps, batch_size), step, message, output)
+    return FedAvg(
+        bound, LocalTraining(eta, momentum or None, weight_decay, local_steps, batch_size), step, message, output
+    )
 
 
 def _unbounded(u: Vector) -> tuple[Vector, BoundInfo]:

@@ -8,9 +8,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
 
 from sordino.algorithms.schedules import Schedule
-from sordino.models import Batch
+from sordino.models import Batch, Params, shapes_of
 from sordino.pytrees import pytree
 from sordino.types import Key, Scalar, Vector
 
@@ -56,7 +57,7 @@ class LocalTraining:
     """E steps w <- w - eta_k v, v <- momentum v + gradient + weight_decay w, full-batch or on mini-batches."""
 
     lr: Any  # eta_k, a Schedule
-    momentum: Scalar
+    momentum: Scalar | None  # None: no v to keep
     weight_decay: Scalar
     steps: int = field(metadata={"static": True})  # E
     batch_size: int | None = field(metadata={"static": True})  # None: all of the client's records
@@ -66,15 +67,21 @@ class LocalTraining:
         schedule: Schedule = self.lr
         eta = schedule(k)
         batch_of = self._batches(key, data)
+        unravel, loss = shapes_of(data.loss)
 
-        def step(carry: tuple[Vector, Vector], tau: jax.Array) -> tuple[tuple[Vector, Vector], None]:
+        def step(carry: tuple[Params, Params], tau: jax.Array) -> tuple[tuple[Params, Params], None]:
             w, v = carry
-            gradient = data.gradient(w, batch_of(tau)) + self.weight_decay * w
-            v = self.momentum * v + gradient
-            return (w - eta * v, v), None
+            gradient = jax.grad(loss)(w, batch_of(tau))
+            gradient = jax.tree.map(lambda g, w: g + self.weight_decay * w, gradient, w)
+            if self.momentum is not None:
+                v = gradient = jax.tree.map(lambda v, g: self.momentum * v + g, v, gradient)
+            return (jax.tree.map(lambda w, g: w - eta * g, w, gradient), v), None
 
-        (w, _), _ = jax.lax.scan(step, (w, jnp.zeros_like(w)), jnp.arange(self.steps))
-        return w
+        # The model's own shapes inside, one vector at the border.
+        params = unravel(w)
+        v = None if self.momentum is None else jax.tree.map(jnp.zeros_like, params)
+        (params, _), _ = jax.lax.scan(step, (params, v), jnp.arange(self.steps))
+        return ravel_pytree(params)[0]
 
     def _batches(self, key: Key, data: ClientData) -> Callable[[jax.Array], Batch]:
         """The batch of step tau: everything, or the next `batch_size` records of one random order, round and round."""

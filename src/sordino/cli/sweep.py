@@ -149,7 +149,7 @@ def _cost_in_words(cost: dict[str, Any]) -> str:
         return f"{whom} {everything}."
     selection = format_epsilon(cost["epsilon_of_private_selection"])
     return (
-        f"{whom} {everything}. Giving out only the best of a random number of them, geometric with mean {cost['runs']}, "
+        f"{whom} {everything}. Giving out only the best of a random number, geometric with mean {cost['runs']}, "
         f"would cost epsilon = {selection} (Papernot and Steinke 2022; scores from public data)."
     )
 

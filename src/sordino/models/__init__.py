@@ -13,12 +13,24 @@ from sordino.errors import InvalidInput, require
 from sordino.models.cnn import cnn, cnn_small
 from sordino.models.logistic import logistic
 from sordino.models.mlp import mlp
-from sordino.models.model import Batch, Model, Params, classifier, cross_entropy, flat, from_loss, weighted_mean
+from sordino.models.model import (
+    Batch,
+    FlatLoss,
+    Model,
+    Params,
+    classifier,
+    cross_entropy,
+    flat,
+    from_loss,
+    shapes_of,
+    weighted_mean,
+)
 from sordino.models.resnet20 import resnet20
 
 __all__ = [
     "MODELS",
     "Batch",
+    "FlatLoss",
     "Model",
     "Params",
     "classifier",
@@ -31,6 +43,7 @@ __all__ = [
     "logistic",
     "mlp",
     "resnet20",
+    "shapes_of",
     "weighted_mean",
 ]
 

@@ -19,7 +19,7 @@ def logistic(input_shape: tuple[int, ...], classes: int) -> Model:
 
     def init(key: Key) -> Dense:
         del key  # a convex loss needs no luck
-        return Dense(jnp.zeros((inputs, classes), jnp.float32), jnp.zeros(classes, jnp.float32))
+        return Dense(jnp.zeros((classes, inputs), jnp.float32), jnp.zeros(classes, jnp.float32))
 
     def logits(params: Dense, x: Array, weight: Array) -> Array:
         del weight

@@ -21,14 +21,14 @@ __all__ = ["Dense", "dense", "mlp", "uniform"]
 
 
 class Dense(NamedTuple):
-    """x -> x W + b."""
+    """x -> x W^T + b. With outputs first, many models on the same x are one matrix product without copies."""
 
-    weight: Array  # [inputs, outputs]
+    weight: Array  # [outputs, inputs]
     bias: Array  # [outputs]
 
     def __call__(self, x: Array) -> Array:
         """Map a batch."""
-        return x @ self.weight + self.bias
+        return x @ self.weight.T + self.bias
 
 
 def uniform(key: Key, shape: tuple[int, ...], fan_in: int) -> Array:
@@ -40,7 +40,7 @@ def uniform(key: Key, shape: tuple[int, ...], fan_in: int) -> Array:
 def dense(key: Key, inputs: int, outputs: int) -> Dense:
     """Return a layer with random weights and biases."""
     key_weight, key_bias = jax.random.split(key)
-    return Dense(uniform(key_weight, (inputs, outputs), inputs), uniform(key_bias, (outputs,), inputs))
+    return Dense(uniform(key_weight, (outputs, inputs), inputs), uniform(key_bias, (outputs,), inputs))
 
 
 def mlp(input_shape: tuple[int, ...], classes: int, hidden: Sequence[int] = ()) -> Model:

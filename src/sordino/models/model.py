@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
@@ -17,7 +18,18 @@ from jax.flatten_util import ravel_pytree
 from sordino.errors import require
 from sordino.types import Key, Vector
 
-__all__ = ["Batch", "Model", "Params", "classifier", "cross_entropy", "flat", "from_loss", "weighted_mean"]
+__all__ = [
+    "Batch",
+    "FlatLoss",
+    "Model",
+    "Params",
+    "classifier",
+    "cross_entropy",
+    "flat",
+    "from_loss",
+    "shapes_of",
+    "weighted_mean",
+]
 
 Params: TypeAlias = Any  # a pytree of float32 arrays
 Array: TypeAlias = jax.Array
@@ -65,6 +77,27 @@ def flat(model: Model, key: Key) -> tuple[Vector, Callable[[Vector], Params]]:
         dtype = getattr(leaf, "dtype", type(leaf).__name__)
         require(dtype == jnp.float32, f"parameter {jax.tree_util.keystr(path)}", str(dtype), "return float32 arrays")
     return ravel_pytree(params)
+
+
+@dataclass(frozen=True, eq=False)  # as a function, equal to itself alone: programs are compiled once for it
+class FlatLoss:
+    """A model's loss as a function of one vector."""
+
+    loss: Callable[[Params, Batch], Array]
+    unravel: Callable[[Vector], Params]
+
+    def __call__(self, w: Vector, batch: Batch) -> Array:
+        """The mean loss over a batch."""
+        return self.loss(self.unravel(w), batch)
+
+
+def shapes_of(
+    loss: Callable[[Vector, Batch], Array],
+) -> tuple[Callable[[Vector], Params], Callable[[Params, Batch], Array]]:
+    """(unravel, loss on the model's own shapes) of a loss of one vector; the vector itself where it has no other."""
+    if isinstance(loss, FlatLoss):
+        return loss.unravel, loss.loss
+    return lambda w: w, loss
 
 
 def weighted_mean(values: Array, weight: Array) -> Array:

@@ -50,7 +50,7 @@ def write_table(rows: Sequence[Row], folder: Path) -> list[Path]:
         table = csv.DictWriter(file, columns, lineterminator="\n")
         table.writeheader()
         table.writerows(rows)
-    from pyarrow import Table
+    from pyarrow.lib import Table
     from pyarrow.parquet import write_table as write_parquet
 
     write_parquet(Table.from_pydict({key: [row.get(key) for row in rows] for key in columns}), folder / "table.parquet")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -42,7 +41,10 @@ def _debug_round(
     who, here = setting.cohort.draw(engine.round_key(key, k, engine.COHORT), setting.population)
     received = _stage(number, "broadcast", None, algorithm.broadcast, carry.server)
     shared = (algorithm, mechanism, records, received, key, k)
-    run_client = functools.partial(engine.run_client, shared=shared, setting=setting)
+
+    def run_client(client: Any, present: Any, state: Any) -> Any:
+        return engine.run_client(client, present, state, shared, setting=setting)
+
     total, states = None, carry.clients
     for client in (int(client) for client, present in zip(who, here, strict=True) if present):
         state = _at(states, client)

@@ -26,6 +26,9 @@ __all__ = ["Carry", "Records", "RoundInfo", "Setting", "evaluate", "round_key", 
 # Purposes of the keys of a round.
 COHORT, CLIENT, NOISE, SERVER, LOCAL_NOISE = range(5)
 
+# What clients share: (algorithm, mechanism, records, received, key, k); which of them a stack of runs has several of.
+_STACKED = (0, 0, None, 0, None, None)
+
 
 class Records(NamedTuple):
     """Everybody's records, sorted by client."""
@@ -67,6 +70,11 @@ class Setting:
     transcript: bool = False
     extra: bool = False  # whether the method releases a scalar beside its messages
     devices: int = field(default=1)
+    stacked: bool = False  # whether method, noise and states are those of several runs, stacked along a first axis
+
+    def for_each_run(self, work: Callable[..., Any], in_axes: Any = 0) -> Callable[..., Any]:
+        """`work` for every run of the stack; `work` itself where there is one."""
+        return jax.vmap(work, in_axes=in_axes) if self.stacked else work
 
 
 def round_key(key: Key, k: jax.Array, purpose: int) -> Key:
@@ -99,25 +107,39 @@ def run_round(
 ) -> tuple[Carry, RoundInfo]:
     """One round: cohort, clients, noise, server."""
     who, here = setting.cohort.draw(round_key(key, k, COHORT), setting.population)
-    received = algorithm.broadcast(carry.server)
+    received = setting.for_each_run(_broadcast)(algorithm, carry.server)
     sums, clients, sent = _run_cohort(
         algorithm, mechanism, records, carry.clients, received, who, here, key, k, setting
     )
-    total = add_noise(mechanism, sums, round_key(key, k, NOISE), algorithm.noise_scale(carry.server), setting)
+    serve = setting.for_each_run(functools.partial(_serve, key=key, k=k, setting=setting))
+    server, info = serve(algorithm, mechanism, carry.server, sums)
+    if setting.transcript:
+        info = info._replace(transcript=(who, here, sent))
+    return Carry(server, clients), info
+
+
+def _broadcast(algorithm: Any, server: Any) -> Any:
+    return algorithm.broadcast(server)
+
+
+def _serve(
+    algorithm: Any, mechanism: Any, server: Any, sums: Sums, *, key: Key, k: jax.Array, setting: Setting
+) -> tuple[Any, RoundInfo]:
+    """The server's half of a round: noise where it is the server's, and the step."""
+    total = add_noise(mechanism, sums, round_key(key, k, NOISE), algorithm.noise_scale(server), setting)
     planned = setting.cohort.planned(setting.population)
     extra = sums.extra if setting.extra else jnp.zeros_like(sums.extra)
-    server, _ = algorithm.server(round_key(key, k, SERVER), carry.server, total, extra, planned)
+    server, _ = algorithm.server(round_key(key, k, SERVER), server, total, extra, planned)
     counted = jnp.maximum(sums.present - sums.dropped, 1)
     noise = jnp.linalg.norm(total.sum - sums.clean)
-    info = RoundInfo(
+    return server, RoundInfo(
         participants=sums.present,
         mean_norm=sums.norms / counted,
         clipped_share=sums.clipped / counted,
         dropped=sums.dropped,
         signal_to_noise=jnp.where(noise > 0, jnp.linalg.norm(sums.clean) / noise, jnp.nan),
-        transcript=(who, here, sent) if setting.transcript else None,
+        transcript=None,
     )
-    return Carry(server, clients), info
 
 
 class Sums(NamedTuple):
@@ -171,8 +193,9 @@ def _run_cohort(
     mine = jax.tree.map(lambda leaf: leaf[who], states)
 
     def on_device(who: jax.Array, here: jax.Array, mine: Any, shared: Any) -> tuple[Sums, Any, Any]:
-        one = functools.partial(run_client, shared=shared, setting=setting)
-        return _run_chunks(one, who, here, mine, setting)
+        # Runs of a stack lie inside the client: they read its records together, as one larger matrix product.
+        inside = setting.for_each_run(functools.partial(run_client, setting=setting), (None, None, 0, _STACKED))
+        return _run_chunks(lambda *client: inside(*client, shared), who, here, mine, setting)
 
     shared = (algorithm, mechanism, records, received, key, k)
     if setting.devices > 1:
@@ -233,7 +256,7 @@ def _run_chunks(
 
 
 def run_client(
-    client: jax.Array, present: jax.Array, state: Any, *, shared: Any, setting: Setting
+    client: jax.Array, present: jax.Array, state: Any, shared: Any, *, setting: Setting
 ) -> tuple[Sums, Any, Any]:
     """One client: train, bound, and randomise where noise is local. An absent one counts for nothing."""
     algorithm, mechanism, records, received, key, k = shared

@@ -1,9 +1,9 @@
 """Many runs as one program: a grid of learning rates, bounds, noise and seeds is one `vmap`.
 
 Runs whose methods differ in numbers only share a program; those that differ in structure (model, local steps, kind of
-noise, cohort, rounds) get one each. Inside a program the seeds are the outer axis and the numbers the inner one, and a
-key depends on the seed alone: runs of one seed draw one cohort, read its records once and draw one vector of standard
-noise, which each of them scales. Every run is what `simulate` would have made of it.
+noise, cohort, rounds) get one each. A key depends on the seed alone: runs of one seed draw one cohort, read its records
+once and draw one vector of standard noise, which each of them scales. So in a program the seeds are the outermost axis,
+then clients, then the runs of a seed. Every run is what `simulate` would have made of it.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def make_blocks(
                     some = tuple(seeds[row] for row in rows)
                     blocks.append(
                         Block(
-                            replace(setting, chunk=chunk or clients),
+                            replace(setting, chunk=chunk or clients, stacked=True),
                             rounds,
                             tuple(part[0].tolist()),
                             some,
@@ -182,21 +182,24 @@ def run_block(
 ) -> tuple[Carry, RoundInfo, dict[str, jax.Array], jax.Array]:
     """Rounds [first, stop) of every seed and member: states, means of the diagnostics, measures, and iterates."""
 
-    def one(algorithm: Any, mechanism: Any, carry: Carry, key: Key) -> Any:
+    def one_seed(carry: Carry, key: Key) -> Any:
         def round_and_sum(k: jax.Array, so_far: tuple[Carry, RoundInfo]) -> tuple[Carry, RoundInfo]:
-            carry, info = run_round(algorithm, mechanism, records, so_far[0], key, k, setting)
+            carry, info = run_round(algorithms, mechanisms, records, so_far[0], key, k, setting)
             return carry, jax.tree.map(lambda total, new: total + new, so_far[1], info)
 
-        shapes = jax.eval_shape(lambda: run_round(algorithm, mechanism, records, carry, key, first, setting)[1])
+        shapes = jax.eval_shape(lambda: run_round(algorithms, mechanisms, records, carry, key, first, setting)[1])
         nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
         # The number of rounds is not part of the program: evaluations may lie closer together at the end.
         carry, total = jax.lax.fori_loop(first, stop, round_and_sum, (carry, nothing))
         means = jax.tree.map(lambda leaf: leaf / (stop - first), total)._replace(dropped=total.dropped)
-        w = algorithm.params(carry.server)
-        return carry, means, measure(w, *test), w
+        w = jax.vmap(lambda algorithm, server: algorithm.params(server))(algorithms, carry.server)
+        return carry, means, jax.vmap(measure, in_axes=(0, None, None))(w, *test), w
 
-    over_members = jax.vmap(one, in_axes=(0, 0, 0, None))
-    return jax.vmap(over_members, in_axes=(None, None, 0, 0))(algorithms, mechanisms, carries, keys)
+    if keys.shape[0] > 1:
+        return jax.vmap(one_seed)(carries, keys)
+    # Without a batch of cohorts the engine can leave out the empty part of a padded one.
+    only = one_seed(jax.tree.map(lambda leaf: leaf[0], carries), keys[0])
+    return jax.tree.map(lambda leaf: leaf[None], only)
 
 
 def _run_one_block(
@@ -246,8 +249,10 @@ def _run_one_block(
 
 
 def _initial(algorithms: Any, keys: Key, task: Task) -> Carry:
-    """States before the first round; seeds begin at different models."""
-    over_members = jax.vmap(lambda algorithm, key: initial_carry(algorithm, task, key), in_axes=(0, None))
+    """States before the first round; seeds begin at different models. A client holds the states of all its runs."""
+    over_members = jax.vmap(
+        lambda algorithm, key: initial_carry(algorithm, task, key), in_axes=(0, None), out_axes=Carry(0, 1)
+    )
     return jax.vmap(over_members, in_axes=(None, 0))(algorithms, keys)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from sordino.data import FederatedData, load, partition, quadratic_loss, quadratics
 from sordino.data.datasets import check_options
 from sordino.errors import require
-from sordino.models import Batch, Model, flat, from_loss, get, weighted_mean
+from sordino.models import Batch, FlatLoss, Model, flat, from_loss, get, weighted_mean
 from sordino.simulation.engine import Records, evaluate
 from sordino.types import Key, Vector
 
@@ -61,14 +61,9 @@ class Task:
         return self._flat[1](w)
 
     @cached_property
-    def loss(self) -> Any:
-        """The mean loss over a batch, of a flat vector; one function object, so that programs compile once."""
-        unravel, loss = self._flat[1], self.model.loss
-
-        def flat_loss(w: Vector, batch: Batch) -> jax.Array:
-            return loss(unravel(w), batch)
-
-        return flat_loss
+    def loss(self) -> FlatLoss:
+        """The mean loss over a batch, of a flat vector; one object, so that programs compile once."""
+        return FlatLoss(self.model.loss, self._flat[1])
 
     @cached_property
     def predict(self) -> Any:
