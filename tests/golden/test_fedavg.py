@@ -135,7 +135,7 @@ def test_plain_fedavg_on_a_task_through_plan_and_simulate():
         W, b = (ends[0][0] + ends[1][0]) / 2, (ends[0][1] + ends[1][1]) / 2
     got = sorted((np.asarray(leaf) for leaf in jax.tree.leaves(run.params)), key=np.size)
     np.testing.assert_allclose(got[0], b, atol=1e-5)
-    np.testing.assert_allclose(got[1], W, atol=1e-5)
+    np.testing.assert_allclose(got[1], W.T, atol=1e-5)
     assert np.abs(W).max() > 0.1
 
 

@@ -86,6 +86,7 @@ class Account:
         return self._delta(epsilon)
 
 
+@lru_cache(maxsize=10_000)  # a sweep asks the same again for every point
 def epsilon_of(event: Event, delta: float, relation: Relation | str = Relation.ADD_REMOVE) -> float:
     """The least proven epsilon of `event` at `delta`."""
     return account_of(event, relation).epsilon(delta)
@@ -103,6 +104,7 @@ def account_of(event: Event, relation: Relation | str = Relation.ADD_REMOVE) -> 
 
 def forget_accounts() -> None:
     """Empty the caches, to time an account or to free its memory."""
+    epsilon_of.cache_clear()
     _account_of.cache_clear()
     _leaf_loss.cache_clear()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ from sordino.simulation.cohort import Cohort, FixedSize, Full, Unreliable, parse
 from sordino.types import Observer, Relation, Unit
 
 __all__ = ["Plan", "Resolved", "plan"]
+
+_certify = functools.lru_cache(maxsize=1000)(certify)  # a sweep asks the same again for every point
 
 MECHANISMS = ("gaussian", "laplace", "qtdl", "binomial", "none")
 
@@ -134,7 +137,7 @@ class Plan:
         certificate = Certificate(())
         unit = Unit.RECORD if any(isinstance(part, Assumed) for part in parts_of(event)) else Unit.CLIENT
         for observer, (seen, drawn, assumptions) in views.items():
-            certificate += certify(
+            certificate += _certify(
                 seen,
                 relation=self.relation,
                 observer=observer,
