@@ -7,7 +7,7 @@ import math
 import jax.numpy as jnp
 
 from sordino.models.mlp import Dense
-from sordino.models.model import Array, Model, classifier
+from sordino.models.model import Array, Linear, Model, classifier, loss_of_scores
 from sordino.types import Key
 
 __all__ = ["logistic"]
@@ -23,6 +23,10 @@ def logistic(input_shape: tuple[int, ...], classes: int) -> Model:
 
     def logits(params: Dense, x: Array, weight: Array) -> Array:
         del weight
-        return params(x.reshape(len(x), inputs))
+        return params(features(x))
 
-    return classifier(init, logits, "logistic", input_shape=input_shape)
+    def features(x: Array) -> Array:
+        return x.reshape(len(x), inputs).astype(jnp.float32)
+
+    model = classifier(init, logits, "logistic", input_shape=input_shape)
+    return model._replace(linear=Linear(features, loss_of_scores))

@@ -21,12 +21,15 @@ from sordino.types import Key, Vector
 __all__ = [
     "Batch",
     "FlatLoss",
+    "Linear",
     "Model",
     "Params",
     "classifier",
     "cross_entropy",
     "flat",
     "from_loss",
+    "linear_of",
+    "loss_of_scores",
     "shapes_of",
     "weighted_mean",
 ]
@@ -43,6 +46,13 @@ class Batch(NamedTuple):
     weight: Array  # [n], 0 marks the padding of ragged clients
 
 
+class Linear(NamedTuple):
+    """A model whose scores are affine in its parameters, a `Dense` layer: features(x) W^T + b."""
+
+    features: Callable[[Array], Array]  # records -> [n, inputs]
+    loss: Callable[[Array, Batch], Array]  # of the scores [n, outputs]: the weighted mean
+
+
 class Model(NamedTuple):
     """A loss, where its parameters start, and what it predicts."""
 
@@ -50,6 +60,7 @@ class Model(NamedTuple):
     loss: Callable[[Params, Batch], Array]  # sum_i w_i l_i / sum_i w_i
     predict: Callable[[Params, Array], Array] | None  # x -> logits; None for a loss without classes
     name: str
+    linear: Linear | None = None  # where the loss sees the parameters through affine scores only
 
 
 def from_loss(
@@ -85,6 +96,7 @@ class FlatLoss:
 
     loss: Callable[[Params, Batch], Array]
     unravel: Callable[[Vector], Params]
+    linear: Linear | None = None
 
     def __call__(self, w: Vector, batch: Batch) -> Array:
         """The mean loss over a batch."""
@@ -98,6 +110,11 @@ def shapes_of(
     if isinstance(loss, FlatLoss):
         return loss.unravel, loss.loss
     return lambda w: w, loss
+
+
+def linear_of(loss: Callable[[Vector, Batch], Array]) -> Linear | None:
+    """What a loss of one vector knows of affine scores, None where it has none."""
+    return loss.linear if isinstance(loss, FlatLoss) else None
 
 
 def weighted_mean(values: Array, weight: Array) -> Array:
@@ -115,6 +132,12 @@ def cross_entropy(logits: Array, labels: Array) -> Array:
     return known * (jax.nn.logsumexp(logits, axis=-1) - chosen)
 
 
+def loss_of_scores(scores: Array, batch: Batch) -> Array:
+    """The mean cross-entropy over a batch."""
+    labels = jnp.where(batch.weight > 0, batch.y, 0)  # padding may carry any label
+    return weighted_mean(cross_entropy(scores, labels), batch.weight)
+
+
 def classifier(
     init: Callable[[Key], Params],
     logits: Callable[[Params, Array, Array], Array],
@@ -129,9 +152,7 @@ def classifier(
     """
 
     def loss(params: Params, batch: Batch) -> Array:
-        x = _records(batch.x, input_shape)
-        labels = jnp.where(batch.weight > 0, batch.y, 0)  # padding may carry any label
-        return weighted_mean(cross_entropy(logits(params, x, batch.weight), labels), batch.weight)
+        return loss_of_scores(logits(params, _records(batch.x, input_shape), batch.weight), batch)
 
     def predict(params: Params, x: Array) -> Array:
         x = _records(x, input_shape)

@@ -63,7 +63,7 @@ class Task:
     @cached_property
     def loss(self) -> FlatLoss:
         """The mean loss over a batch, of a flat vector; one object, so that programs compile once."""
-        return FlatLoss(self.model.loss, self._flat[1])
+        return FlatLoss(self.model.loss, self._flat[1], self.model.linear)
 
     @cached_property
     def predict(self) -> Any:
