@@ -38,6 +38,7 @@ from sordino.types import Observer
 __all__ = ["Progress", "Run", "environment", "load_model", "simulate"]
 
 Progress = Callable[[dict[str, Any]], None]
+CACHE = 2.0**18  # bytes of a CPU's cache for a chunk of clients; larger chunks were up to three times slower
 
 
 @dataclass(frozen=True)
@@ -157,16 +158,17 @@ def segments(first: int, rounds: int, every: int) -> list[tuple[int, int]]:
 
 
 def choose_chunk(task: Task, plan: Plan) -> int:
-    """As many clients at a time as fit the memory comfortably: a gigabyte on a CPU, a tenth of an accelerator's."""
+    """As many clients at a time as fit a CPU's cache or a tenth of an accelerator's memory, in equal chunks."""
     record = 4 * int(np.prod(np.shape(task.data.x)[1:])) + 8
     local = getattr(plan.algorithm, "local", None)
     batch = getattr(local, "batch_size", None) or task.largest
     per_client = 8 * 4 * task.d + 4 * record * min(task.largest, batch)
     device = jax.local_devices()[0]
     stats = device.memory_stats() if device.platform != "cpu" else None
-    room = stats["bytes_limit"] / 10 if stats else 2.0**28
+    room = stats["bytes_limit"] / 10 if stats else CACHE
     share = -(-plan.cohort.capacity(task.clients) // jax.local_device_count())  # of one device
-    return max(1, min(share, int(room / per_client)))
+    chunks = -(-share // max(1, int(room / per_client)))
+    return -(-share // chunks)  # as many clients in the last chunk as in the others, or nearly: no places for nobody
 
 
 def environment() -> dict[str, Any]:
