@@ -12,6 +12,7 @@ import pytest
 
 import sordino as so
 from sordino.errors import InvalidInput
+from sordino.privacy import read_ledger
 
 CONFIG = """\
 # Digits, dealt to twenty clients.
@@ -137,6 +138,39 @@ def test_resume_with_another_configuration(run, finished, tmp_path, change):
         (folder / "config.toml").rename(tmp_path / "cfg.toml")
         arguments[1] = str(tmp_path / "cfg.toml")
         assert "another configuration" in run(*arguments, "--set", change, code=2).stderr
+
+
+ASSUMPTIONS = {
+    "central": ([], {"server": [], "model user": ["the server adds the noise and keeps updates to itself"]}),
+    "poisson": (
+        ["run.cohort=poisson:0.5"],
+        {
+            "server": [],
+            "model user": [
+                "the server adds the noise and keeps updates to itself",
+                "poisson:0.5 sampling stays hidden from the model user",
+            ],
+        },
+    ),
+    "local": (["privacy.trust=local"], {"server": [], "model user": ["every other client adds its noise"]}),
+}
+
+
+@pytest.mark.parametrize("name", ASSUMPTIONS)
+def test_assumptions_stand_in_the_ledger_and_in_what_is_computed_from_it(run, config, tmp_path, name):
+    """A certificate that is computed again rests on what the first one rested on, and says so."""
+    changes, expected = ASSUMPTIONS[name]
+    options = [f"--set={change}" for change in ("run.rounds=1", *changes)]
+    run("run", str(config), "--runs", str(tmp_path), *options)
+    folder = tmp_path / "cfg"
+    assert read_ledger(folder / "ledger.jsonl").description["assumptions"] == expected
+    first = json.loads((folder / "certificate.json").read_text())["guarantees"]
+    again = json.loads(run("certify", str(folder), "--json").stdout)["guarantees"]
+    assert {row["observer"]: row["assumptions"] for row in again} == expected
+    assert [row for row in first if row["scope"] == "all rounds"] == again
+    text = " ".join(run("certify", str(folder)).stdout.split())
+    for assumption in expected["model user"]:
+        assert f"assuming {assumption}" in text
 
 
 def test_resume_of_nothing(run, config, tmp_path):
