@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import json
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import NamedTuple
-from unittest import mock
 
 import pytest
 
-from sordino.cli import main
 from sordino.privacy import Ledger
 from sordino.privacy.events import Gaussian, Sampled
 from sordino.privacy.sampling import Poisson
@@ -21,29 +16,14 @@ from sordino.privacy.sampling import Poisson
 STATEMENT = {"unit", "relation", "observer", "scope", "rounds", "accountant", "warnings"}
 
 
-class Result(NamedTuple):
-    stdout: str
-    stderr: str
+@pytest.fixture
+def account(run):
+    def account_command(arguments: str) -> dict:
+        data = json.loads(run("account", *arguments.split(), "--json").stdout)
+        assert set(data) >= STATEMENT | {"epsilon", "delta"}
+        return data
 
-
-def run(*arguments: str, code: int = 0) -> Result:
-    """`sordino ARGUMENTS` in this process, which saves the seconds that an interpreter takes to start."""
-    out, err = io.StringIO(), io.StringIO()
-    with (
-        mock.patch.object(sys, "argv", ["sordino", *arguments]),
-        redirect_stdout(out),
-        redirect_stderr(err),
-        pytest.raises(SystemExit) as stop,
-    ):
-        main()
-    assert (stop.value.code or 0) == code, err.getvalue() + out.getvalue()
-    return Result(out.getvalue(), err.getvalue())
-
-
-def account(arguments: str) -> dict:
-    data = json.loads(run("account", *arguments.split(), "--json").stdout)
-    assert set(data) >= STATEMENT | {"epsilon", "delta"}
-    return data
+    return account_command
 
 
 def test_the_installed_command():
@@ -55,31 +35,31 @@ def test_the_installed_command():
     assert (bad.returncode, len(bad.stderr.strip().splitlines())) == (2, 1)
 
 
-def test_gaussian_poisson():
+def test_gaussian_poisson(account):
     data = account("gaussian --noise-multiplier 2.6879 --sampling poisson:0.2 --rounds 200 --delta 1e-5")
     assert data["epsilon"] == pytest.approx(4.9997, abs=2e-3)
     assert (data["relation"], data["rounds"], data["scope"]) == ("add-remove", 200, "all rounds")
     assert 0 < data["one_round"]["epsilon"] < data["epsilon"]
 
 
-def test_gaussian_without_replacement():
+def test_gaussian_without_replacement(account):
     options = (
         "--noise-multiplier 2 --sampling without-replacement:50/1000 --relation replace-one --rounds 200 --delta 1e-5"
     )
     assert account(f"gaussian {options}")["epsilon"] == pytest.approx(1.7362, abs=5e-3)
 
 
-def test_gaussian_solves_for_the_noise():
+def test_gaussian_solves_for_the_noise(account):
     data = account("gaussian --epsilon 5 --delta 1e-5 --sampling poisson:0.2 --rounds 200")
     assert data["noise_multiplier"] == pytest.approx(2.688, abs=2e-3)
     assert data["epsilon"] <= 5
 
 
-def test_gaussian_solves_for_delta():
+def test_gaussian_solves_for_delta(account):
     assert account("gaussian --noise-multiplier 1 --epsilon 1")["delta"] == pytest.approx(0.1269367375)
 
 
-def test_tdl():
+def test_tdl(account):
     data = account("tdl --m 3 --alpha 1/6 --shift 2,2,2 --epsilon 0.5")
     assert data["delta"] == pytest.approx(0.5994224655866595, abs=1e-12)
     data = account("tdl --m 3 --alpha 0.1 --shift 2x3 --epsilon 1")
@@ -87,7 +67,7 @@ def test_tdl():
     assert data["variance"] == pytest.approx(3.659146610072234)
 
 
-def test_qtdl_labels_the_paper_and_offers_sound_choices():
+def test_qtdl_labels_the_paper_and_offers_sound_choices(run, account):
     data = account("qtdl --dim 328810 --levels 64 --mu 0.1 --epsilon 10")
     assert (data["m"], data["t"]) == (9, 8)
     assert data["delta"] == 1.0
@@ -102,7 +82,7 @@ def test_qtdl_labels_the_paper_and_offers_sound_choices():
     assert "no valid guarantee" in text
 
 
-def test_privunit_and_scalar_dp():
+def test_privunit_and_scalar_dp(account):
     data = account("privunit --dim 237 --eps0 2 --eps1 2")
     assert data["p"] == pytest.approx(0.880797077978)
     assert data["gamma"] == pytest.approx(0.07671318618687673)
@@ -120,19 +100,19 @@ def test_privunit_and_scalar_dp():
     )
 
 
-def test_binomial_counts_bits_as_the_paper_and_as_they_are():
+def test_binomial_counts_bits_as_the_paper_and_as_they_are(account):
     data = account("binomial --dim 328810 --levels 4096 --mu 0.1 --epsilon 10")
     assert (data["coins"], data["t_paper"], data["t"]) == (2843815, 23, 22)
 
 
-def test_shuffle():
+def test_shuffle(account):
     data = account("shuffle --eps0 1 --n 1000 --delta 1e-6 --method closed")
     assert data["epsilon"] == pytest.approx(0.566201489, abs=1e-8)
     data = account("shuffle --eps0 1 --n 1000 --delta 1e-6 --method numeric")
     assert data["epsilon"] == pytest.approx(0.18241, abs=1e-4)
 
 
-def test_compose(tmp_path: Path):
+def test_compose(run, account, tmp_path: Path):
     file = tmp_path / "releases.toml"
     text = """
         delta = 1e-5
@@ -191,7 +171,7 @@ def test_compose(tmp_path: Path):
         ("certify nowhere", "nowhere"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_code_2(arguments, words):
+def test_bad_input_is_one_line_and_exit_code_2(run, arguments, words):
     result = run(*arguments.split(), code=2)
     assert words in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
@@ -211,7 +191,7 @@ def ledger_path(tmp_path: Path) -> Path:
     return path
 
 
-def test_certify_recomputes_from_the_ledger(ledger_path: Path):
+def test_certify_recomputes_from_the_ledger(run, account, ledger_path: Path):
     data = json.loads(run("certify", str(ledger_path), "--json").stdout)
     (guarantee,) = data["guarantees"]
     expected = account("gaussian --noise-multiplier 2.6879 --sampling poisson:0.2 --rounds 20 --delta 1e-5")
@@ -220,7 +200,7 @@ def test_certify_recomputes_from_the_ledger(ledger_path: Path):
     assert "model user" in run("certify", str(ledger_path.parent)).stdout
 
 
-def test_certify_joins_the_releases_of_one_cohort_and_refuses_the_server(tmp_path: Path):
+def test_certify_joins_the_releases_of_one_cohort_and_refuses_the_server(run, tmp_path: Path):
     release = Sampled(Gaussian(1.0), Poisson(0.01))
     for observer, code in (("model user", 0), ("server", 2)):
         path = tmp_path / f"{observer}.jsonl"
@@ -234,7 +214,7 @@ def test_certify_joins_the_releases_of_one_cohort_and_refuses_the_server(tmp_pat
             assert "sees who takes part" in result.stderr
 
 
-def test_truncated_ledger(ledger_path: Path):
+def test_truncated_ledger(run, ledger_path: Path):
     whole = ledger_path.read_text()
     ledger_path.write_text("".join(whole.splitlines(keepends=True)[:10]))
     result = run("certify", str(ledger_path), code=2)
@@ -242,7 +222,7 @@ def test_truncated_ledger(ledger_path: Path):
     assert len(result.stderr.strip().splitlines()) == 1
 
 
-def test_help_lists_every_command():
+def test_help_lists_every_command(run):
     text = run("--help").stdout
     for command in ("account", "certify", "demo"):
         assert command in text

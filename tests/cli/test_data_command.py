@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import json
-import sys
-from contextlib import redirect_stderr, redirect_stdout
-from typing import NamedTuple
+from functools import partial
 from unittest import mock
 
 import pytest
 
-from sordino.cli import main
 from sordino.data import CATALOGUE
 
 
-class Result(NamedTuple):
-    stdout: str
-    stderr: str
-
-
-def run(*arguments: str, code: int = 0) -> Result:
-    out, err = io.StringIO(), io.StringIO()
-    with (
-        mock.patch.object(sys, "argv", ["sordino", "data", *arguments]),
-        redirect_stdout(out),
-        redirect_stderr(err),
-        pytest.raises(SystemExit) as stop,
-    ):
-        main()
-    assert (stop.value.code or 0) == code, err.getvalue() + out.getvalue()
-    return Result(out.getvalue(), err.getvalue())
+@pytest.fixture
+def data(run):
+    return partial(run, "data")
 
 
 @pytest.fixture
@@ -40,8 +23,8 @@ def nothing_here(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_list(nothing_here):
-    rows = {row["name"]: row for row in json.loads(run("list", "--json").stdout)["data sets"]}
+def test_list(data, nothing_here):
+    rows = {row["name"]: row for row in json.loads(data("list", "--json").stdout)["data sets"]}
     assert list(rows) == list(CATALOGUE)
     assert rows["digits"]["found"] == "embedded"
     assert rows["mnist"] == {
@@ -53,43 +36,43 @@ def test_list(nothing_here):
         "clients": None,
         "found": None,
     }
-    table = run("list").stdout
+    table = data("list").stdout
     assert all(name in table for name in CATALOGUE)
     assert "sordino data fetch NAME" in table
 
 
-def test_list_says_where(nothing_here):
+def test_list_says_where(data, nothing_here):
     folder = nothing_here / "shared" / "adult"
     folder.mkdir(parents=True)
     for name in ("adult.data", "adult.test"):
         (folder / name).touch()
-    rows = {row["name"]: row for row in json.loads(run("list", "--json").stdout)["data sets"]}
+    rows = {row["name"]: row for row in json.loads(data("list", "--json").stdout)["data sets"]}
     assert rows["adult"]["found"] == str(folder)
 
 
-def test_fetch(nothing_here):
-    assert run("fetch", "digits").stdout == "digits: embedded, nothing to fetch\n"
-    refusal = run("fetch", "mist", code=2).stderr
+def test_fetch(data, nothing_here):
+    assert data("fetch", "digits").stdout == "digits: embedded, nothing to fetch\n"
+    refusal = data("fetch", "mist", code=2).stderr
     assert "'mist': unknown: use one of mnist" in refusal
     assert len(refusal.strip().splitlines()) == 1
 
 
-def test_fetch_offline(nothing_here):
+def test_fetch_offline(data, nothing_here):
     with mock.patch("sordino.data._files.urlopen", side_effect=OSError("no network")):
-        refusal = run("fetch", "adult", code=2).stderr
+        refusal = data("fetch", "adult", code=2).stderr
     assert "data set = 'adult'" in refusal
     assert "no network" in refusal
 
 
-def test_info():
-    facts = json.loads(run("info", "digits", "--json").stdout)
+def test_info(data):
+    facts = json.loads(data("info", "digits", "--json").stdout)
     assert (facts["records"], facts["test records"], facts["features"], facts["classes"]) == (1438, 359, "8x8x1", 10)
     assert sum(facts["records a class"]) == 1438
     assert "partition" not in facts
-    assert "8x8x1" in run("info", "digits").stdout
+    assert "8x8x1" in data("info", "digits").stdout
 
 
-def test_info_of_a_partition(tmp_path):
+def test_info_of_a_partition(data, tmp_path):
     plot = tmp_path / "labels.png"
     arguments = [
         "info",
@@ -103,21 +86,21 @@ def test_info_of_a_partition(tmp_path):
         "--plot",
         str(plot),
     ]
-    facts = json.loads(run(*arguments, "--json").stdout)
+    facts = json.loads(data(*arguments, "--json").stdout)
     assert (facts["partition"], facts["seed"], facts["clients"]) == ("dirichlet:0.3", 4, 100)
     assert facts["records a client"] == {"least": 14, "median": 14.0, "most": 14}
     assert facts["records dealt"] == 1400
     assert facts["classes a client"]["median"] < 7
     assert plot.read_bytes().startswith(b"\x89PNG")
-    iid = json.loads(run("info", "digits", "--clients", "100", "--json").stdout)
+    iid = json.loads(data("info", "digits", "--clients", "100", "--json").stdout)
     assert (iid["partition"], iid["records dealt"]) == ("iid", 1438)
-    assert json.loads(run("info", "digits", "--partition", "natural", "--json").stdout)["clients"] == 1438
+    assert json.loads(data("info", "digits", "--partition", "natural", "--json").stdout)["clients"] == 1438
 
 
-def test_info_of_ones_own(tmp_path):
+def test_info_of_ones_own(data, tmp_path):
     path = tmp_path / "own.csv"
     path.write_text("client,label,age\na,0,1\nb,1,2\n")
-    facts = json.loads(run("info", f"csv:{path}", "--partition", "natural", "--json").stdout)
+    facts = json.loads(data("info", f"csv:{path}", "--partition", "natural", "--json").stdout)
     assert (facts["records"], facts["clients"], facts["natural clients"]) == (2, 2, 2)
 
 
@@ -132,7 +115,7 @@ def test_info_of_ones_own(tmp_path):
         ("info nothing", "unknown: use one of"),
     ],
 )
-def test_mistakes_are_one_line(arguments, message):
-    refusal = run(*arguments.split(), code=2).stderr
+def test_mistakes_are_one_line(data, arguments, message):
+    refusal = data(*arguments.split(), code=2).stderr
     assert message in refusal
     assert len(refusal.strip().splitlines()) == 1

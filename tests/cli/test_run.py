@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_account import run
 
 import sordino as so
 from sordino.errors import InvalidInput
+from sordino.privacy import read_ledger
 
 CONFIG = """\
 # Digits, dealt to twenty clients.
@@ -51,7 +51,7 @@ def config(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory) -> tuple[Path, str]:
+def finished(run, tmp_path_factory) -> tuple[Path, str]:
     """A finished run's folder, and what `--json` printed; nobody may write into it."""
     home = tmp_path_factory.mktemp("runs")
     (home / "cfg.toml").write_text(CONFIG)
@@ -96,7 +96,7 @@ def test_the_model_can_be_read(finished):
     assert all(np.isfinite(array).all() and array.any() for array in model.values())
 
 
-def test_the_ledger_certifies_what_was_planned(finished):
+def test_the_ledger_certifies_what_was_planned(run, finished):
     folder, _ = finished
     spent = json.loads(run("certify", str(folder), "--json").stdout)
     planned = json.loads((folder / "certificate.json").read_text())
@@ -112,7 +112,7 @@ def test_the_ledger_certifies_what_was_planned(finished):
     assert spent["releases"] == 6
 
 
-def test_running_again_needs_resume(finished, tmp_path):
+def test_running_again_needs_resume(run, finished, tmp_path):
     folder = tmp_path / "x"
     shutil.copytree(finished[0], folder)
     config = folder / "config.toml"
@@ -126,7 +126,7 @@ def test_running_again_needs_resume(finished, tmp_path):
 
 
 @pytest.mark.parametrize("change", ["run.seed=6", "algorithm.local_lr=0.4", "privacy.epsilon=9.0", "run.rounds=4"])
-def test_resume_with_another_configuration(finished, tmp_path, change):
+def test_resume_with_another_configuration(run, finished, tmp_path, change):
     """The rounds would not be the same again, though the ledger holds them once."""
     folder = tmp_path / "x"
     shutil.copytree(finished[0], folder)
@@ -140,13 +140,46 @@ def test_resume_with_another_configuration(finished, tmp_path, change):
         assert "another configuration" in run(*arguments, "--set", change, code=2).stderr
 
 
-def test_resume_of_nothing(config, tmp_path):
+ASSUMPTIONS = {
+    "central": ([], {"server": [], "model user": ["the server adds the noise and keeps updates to itself"]}),
+    "poisson": (
+        ["run.cohort=poisson:0.5"],
+        {
+            "server": [],
+            "model user": [
+                "the server adds the noise and keeps updates to itself",
+                "poisson:0.5 sampling stays hidden from the model user",
+            ],
+        },
+    ),
+    "local": (["privacy.trust=local"], {"server": [], "model user": ["every other client adds its noise"]}),
+}
+
+
+@pytest.mark.parametrize("name", ASSUMPTIONS)
+def test_assumptions_stand_in_the_ledger_and_in_what_is_computed_from_it(run, config, tmp_path, name):
+    """A certificate that is computed again rests on what the first one rested on, and says so."""
+    changes, expected = ASSUMPTIONS[name]
+    options = [f"--set={change}" for change in ("run.rounds=1", *changes)]
+    run("run", str(config), "--runs", str(tmp_path), *options)
+    folder = tmp_path / "cfg"
+    assert read_ledger(folder / "ledger.jsonl").description["assumptions"] == expected
+    first = json.loads((folder / "certificate.json").read_text())["guarantees"]
+    again = json.loads(run("certify", str(folder), "--json").stdout)["guarantees"]
+    assert {row["observer"]: row["assumptions"] for row in again} == expected
+    assert [row for row in first if row["scope"] == "all rounds"] == again
+    text = " ".join(run("certify", str(folder)).stdout.split())
+    for assumption in expected["model user"]:
+        assert f"assuming {assumption}" in text
+
+
+def test_resume_of_nothing(run, config, tmp_path):
     result = run("run", str(config), "--runs", str(tmp_path), "--resume", code=2)
     assert "without --resume" in result.stderr
     run("run", str(config), "--runs", str(tmp_path), "--set", "run.rounds=1")
 
 
-def test_a_damaged_checkpoint(finished, tmp_path):
+def test_a_damaged_checkpoint(run, finished, tmp_path):
     folder = tmp_path / "x"
     shutil.copytree(finished[0], folder)
     whole = (folder / "checkpoint.npz").read_bytes()
@@ -157,7 +190,7 @@ def test_a_damaged_checkpoint(finished, tmp_path):
         assert len(result.stderr.splitlines()) == 1
 
 
-def test_plan_writes_nothing(config, tmp_path):
+def test_plan_writes_nothing(run, config, tmp_path):
     data = json.loads(run("plan", str(config), "--json").stdout)
     assert data["noise_multiplier"] == pytest.approx(so.calibrate_gaussian(epsilon=8.0, delta=1e-4, rounds=3), rel=1e-3)
     assert (data["clients"], data["parameters"], data["planned_cohort"]) == (20, 650, 20)
@@ -167,7 +200,7 @@ def test_plan_writes_nothing(config, tmp_path):
     assert list(tmp_path.iterdir()) == [config]
 
 
-def test_set(config):
+def test_set(run, config):
     base = json.loads(run("plan", str(config), "--json").stdout)
     changes = ("run.rounds=30", "run.cohort=poisson:0.5", "task.clients=40", "privacy.relation=add-remove")
     data = json.loads(run("plan", str(config), "--json", *(f"--set={change}" for change in changes)).stdout)
@@ -175,7 +208,7 @@ def test_set(config):
     assert data["noise_multiplier"] > base["noise_multiplier"]
 
 
-def test_no_bound_and_no_epsilon_is_not_private(tmp_path):
+def test_no_bound_and_no_epsilon_is_not_private(run, tmp_path):
     path = tmp_path / "plain.toml"
     path.write_text(CONFIG[: CONFIG.index("[bound]")] + "[run]\nrounds = 1\n")
     text = run("run", str(path), "--runs", str(tmp_path)).stdout
@@ -184,7 +217,7 @@ def test_no_bound_and_no_epsilon_is_not_private(tmp_path):
     assert row["epsilon"] == "inf"
 
 
-def test_a_run_that_diverges_ends_in_words(config, tmp_path):
+def test_a_run_that_diverges_ends_in_words(run, config, tmp_path):
     """Huge steps make the loss infinite or NaN: the metrics say null, and nothing breaks."""
     changes = ("algorithm.server_lr=1e38", "privacy.epsilon=1e-3", "run.rounds=2")
     run("run", str(config), "--runs", str(tmp_path), *(f"--set={change}" for change in changes))
@@ -226,7 +259,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize("name", MISTAKES)
 @pytest.mark.parametrize("command", ["plan", "run"])
-def test_a_mistake_is_one_line(config, tmp_path, name, command):
+def test_a_mistake_is_one_line(run, config, tmp_path, name, command):
     right, wrong, words = MISTAKES[name]
     assert CONFIG.count(right) == 1
     config.write_text(CONFIG.replace(right, wrong))
@@ -254,19 +287,19 @@ def test_a_mistake_is_one_line(config, tmp_path, name, command):
         ("run.evaluate_every=-1", "evaluate_every = -1"),
     ],
 )
-def test_a_wrong_change_is_one_line(config, tmp_path, change, word):
+def test_a_wrong_change_is_one_line(run, config, tmp_path, change, word):
     result = run("run", str(config), "--runs", str(tmp_path), "--set", change, code=2)
     assert word in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
 
 
-def test_a_file_that_is_not_there_or_no_text(tmp_path):
+def test_a_file_that_is_not_there_or_no_text(run, tmp_path):
     assert "check the path" in run("run", str(tmp_path / "no.toml"), code=2).stderr
     (tmp_path / "picture.toml").write_bytes(b"\x89PNG\xff\xfe")
     assert "is not text" in run("plan", str(tmp_path / "picture.toml"), code=2).stderr
 
 
-def test_a_change_of_a_value_over_several_lines_is_refused(config):
+def test_a_change_of_a_value_over_several_lines_is_refused(run, config):
     """The kept configuration must say what ran."""
     schedule = "server_lr = { values = [1.0,\n  0.1], until = [2] }\n\n[bound]"
     config.write_text(CONFIG.replace("[bound]", schedule))
@@ -281,7 +314,7 @@ def test_simulate_refuses_what_makes_no_sense():
             so.simulate(plan, task, **options)
 
 
-def test_demo(tmp_path):
+def test_demo(run, tmp_path):
     text = run("demo", "--rounds", "2", "--picture", str(tmp_path / "demo.png")).stdout
     assert "Who could learn what about one client" in text
     assert "over all 2 rounds" in text

@@ -323,15 +323,28 @@ def test_a_loss_of_your_own():
         models.from_loss(jnp.zeros(3), loss)
 
 
-def test_the_documented_example_prints_what_it_says():
-    text = (Path(__file__).parents[2] / "docs" / "models.md").read_text()
-    code, printed = re.search(r"```python\n(.*?)```\s+prints\s+```\n(.*?)```", text, re.S).groups()
+DOCUMENT = Path(__file__).parents[2] / "docs" / "models.md"
+EXAMPLES = re.findall(
+    r"## ([^\n]*)(?:(?!\n## ).)*?```python\n(.*?)```\s+prints\s+```\n(.*?)```", DOCUMENT.read_text(), re.S
+)
+
+
+def test_there_is_an_example_for_every_library():
+    assert [title for title, _, _ in EXAMPLES] == [
+        "A loss of your own, in plain JAX",
+        "A Flax network",
+        "An Equinox network",
+    ]
+
+
+@pytest.mark.parametrize(("code", "printed"), [pytest.param(*rest, id=title) for title, *rest in EXAMPLES])
+def test_a_documented_example_prints_what_it_says(code, printed):
     out = StringIO()
     with redirect_stdout(out):
-        exec(compile(code, "docs/models.md", "exec"), {})
+        exec(compile(code, "docs/models.md", "exec"), {"__name__": "example"})
     assert out.getvalue() == printed
 
 
 def test_every_model_is_documented():
-    text = (Path(__file__).parents[2] / "docs" / "models.md").read_text()
+    text = DOCUMENT.read_text()
     assert all(f'"{SPELLED.get(name, name).split(":")[0]}' in text for name in models.MODELS)

@@ -22,7 +22,7 @@ from sordino.data import FederatedData
 from sordino.errors import SordinoError
 from sordino.mechanisms import none
 from sordino.models import get
-from sordino.simulation import Task, engine
+from sordino.simulation import Task, engine, running
 from sordino.simulation.cohort import FixedSize, Full, Poisson, Unreliable
 from sordino.simulation.debug import debug_rounds
 from sordino.simulation.engine import Carry, Records, Setting, run_rounds
@@ -129,6 +129,15 @@ def test_chunks_leave_work_for_every_device(monkeypatch):
     assert choose_chunk(TASK, plan) == 10
     monkeypatch.setattr(jax, "local_device_count", lambda: 4)
     assert choose_chunk(TASK, plan) == 3
+
+
+def test_chunks_are_of_nearly_equal_size(monkeypatch):
+    """Room for seven of ten clients makes two chunks of five, not of seven with four places for nobody."""
+    chosen = set()
+    for room in range(0, 40_000, 100):
+        monkeypatch.setattr(running, "CACHE", float(room))
+        chosen.add(choose_chunk(TASK, so.plan(METHOD, rounds=1)))
+    assert chosen == {1, 2, 3, 4, 5, 10}
 
 
 def test_segments_do_not_matter():

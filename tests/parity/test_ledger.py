@@ -414,6 +414,30 @@ def test_append_has_the_five_steps_that_can_fail(path: Path) -> None:
         assert steps() == 5
 
 
+@pytest.mark.parametrize("step", range(1, 12))
+@pytest.mark.parametrize("failure", [Crash(), OSError(errno.ENOSPC, "No space left on device")])
+def test_creation_that_fails_at_any_step_can_be_repeated_or_continued(
+    path: Path, step: int, failure: BaseException
+) -> None:
+    """Nothing was released: the next attempt must find no ledger, or a whole one."""
+    with pytest.MonkeyPatch.context() as patch:
+        steps = fail_at(patch, step, failure)
+        with pytest.raises((Crash, LedgerError)):
+            create(path)
+        assert steps() == step
+    with Ledger.open(path) if path.exists() else create(path) as ledger:
+        append(ledger, 0)
+    found = read_ledger(path)
+    assert (len(found.entries), found.recovered) == (1, 0)
+
+
+def test_creation_has_the_eleven_steps_that_can_fail(path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        steps = fail_at(patch, 0, Crash())
+        create(path).close()
+        assert steps() == 11
+
+
 @pytest.mark.parametrize("step", range(1, 9))
 def test_repair_that_crashes_at_any_step(path: Path, written: tuple[bytes, bytes], step: int) -> None:
     path.write_bytes(written[0] + b'{"event":{"kind"')

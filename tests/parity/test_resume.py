@@ -219,3 +219,41 @@ def test_another_plan_is_not_resumed(tmp_path):
     ):
         with pytest.raises(InvalidInput, match="another configuration"):
             so.simulate(other, task, folder=tmp_path / "run", resume=True)
+
+
+def test_a_run_killed_while_its_ledger_is_created_can_be_run_or_resumed(tmp_path, monkeypatch):
+    """There is no moment that leaves a folder in which neither is possible."""
+
+    class Killed(BaseException):
+        pass
+
+    def killed_at(step, folder):
+        steps = iter(range(1, 100))
+
+        def kill_before(real):
+            def call(*arguments):
+                # Only what happens in the ledger's files, and only the step-th of it.
+                if any("ledger.jsonl" in str(argument) for argument in arguments) and next(steps) == step:
+                    raise Killed
+                return real(*arguments)
+
+            return call
+
+        with monkeypatch.context() as patch:
+            for name in ("open", "replace"):
+                patch.setattr(os, name, kill_before(getattr(os, name)))
+            so.simulate(plan, task, folder=folder)
+
+    task = so.task("digits", clients=4)
+    plan = so.plan(so.fedavg(local_steps=1, local_lr=0.1, bound=so.clip(1.0)), rounds=1, noise_multiplier=1.0)
+    whole = so.simulate(plan, task).history
+    resumed = 0
+    for step in range(1, 9):  # lock, head (two steps), ledger (two), opened again, head (two)
+        folder = tmp_path / str(step)
+        with pytest.raises(Killed):
+            killed_at(step, folder)
+        resume = (folder / "ledger.jsonl").exists()
+        resumed += resume
+        assert so.simulate(plan, task, folder=folder, resume=resume).history == whole
+        assert len(read_ledger(folder / "ledger.jsonl").entries) == 2
+    assert 0 < resumed < 8

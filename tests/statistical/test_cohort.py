@@ -77,6 +77,31 @@ def test_poisson_at_the_edges(q, clients):
     assert low <= members.sum() <= high
 
 
+def short_gaps(cohort: Poisson, clients: int, draws: int, seed: int) -> np.ndarray:
+    """How many clients stay away between one who comes and the next."""
+    who, here = jax.jit(jax.vmap(lambda key: cohort.draw(key, clients)))(jax.random.split(jax.random.key(seed), draws))
+    gaps = np.diff(np.asarray(who, np.int64), axis=1, prepend=-1) - 1
+    return gaps[np.asarray(here)]
+
+
+def test_small_poisson_probabilities_leave_nobody_out():
+    """Right after one who comes, all clients are equally likely to be next.
+
+    q is a quarter of the step of a float32 uniform, of which every fourth gap would be made and the others never.
+    """
+    q, clients, short = 2.0**-25, 10**9, 4000
+    fine = short_gaps(Poisson(q), clients, 30_000, seed=5)
+    uniform = jax.random.uniform(jax.random.key(6), fine.shape)
+    coarse = np.asarray(jnp.floor(jnp.log1p(-uniform) / np.log1p(-q))).astype(np.int64)
+    low, high = stats.binom.interval(1 - ALPHA, fine.size, -np.expm1(short * np.log1p(-q)))
+    pvalues = []
+    for gaps in (fine, coarse):
+        near = gaps[gaps < short]
+        assert low <= near.size <= high
+        pvalues.append(stats.chisquare(np.bincount(near % 4, minlength=4)).pvalue)
+    assert pvalues[0] > ALPHA > pvalues[1]
+
+
 @pytest.mark.parametrize("clients", [1, 10, 1000, 100_000, 10_000_000])
 @pytest.mark.parametrize("q", [1e-5, 0.01, 0.3, 0.97])
 def test_poisson_has_room(q, clients):

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import sordino
-from sordino.cli import account, certify, data, demo, run
+from sordino.cli import account, audit, bench, certify, data, demo, run
 
 app = typer.Typer(
     name="sordino",
@@ -39,3 +39,5 @@ app.command("run")(run.run_command)
 app.command("plan")(run.plan_command)
 app.command("certify")(certify.certify_command)
 app.command("demo")(demo.demo_command)
+app.command("bench")(bench.bench_command)
+app.command("audit")(audit.audit_command)

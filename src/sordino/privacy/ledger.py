@@ -149,16 +149,19 @@ class Ledger:
             "description": dict(description or {}),
             "worst_release": _plain_event(worst_release),
         }
-        _seal(0, _NO_HASH, "open", header)  # refuses what JSON cannot hold, before there is a file
+        first = _seal(0, _NO_HASH, "open", header)  # refuses what JSON cannot hold, before there is a file
         path = _locate(path)
         with _os_errors(path, "choose a file in a directory that can be written"), ExitStack() as resources:
             _lock(path, resources)
             _require_new(path)
             _write_head(path, 0, _NO_HASH)
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL
-            ledger = cls(path, resources.enter_context(_opened(path, flags)), 0, _NO_HASH)
             _sync_directory(path)
-            ledger._write("open", header)
+            # The file appears with its header whole: after a crash it can be opened, or it can be created.
+            _replace(path, _canonical(first) + b"\n")
+            _sync_directory(path)
+            file = resources.enter_context(_opened(path, os.O_WRONLY | os.O_APPEND))
+            _write_head(path, 1, first["hash"])
+            ledger = cls(path, file, 1, first["hash"])
             ledger._resources = resources.pop_all()
         return ledger
 

@@ -23,6 +23,7 @@ from sordino.simulation.engine import Carry, Records, RoundInfo, Setting, run_ro
 from sordino.simulation.planning import Plan, Resolved
 from sordino.simulation.running import (
     Run,
+    equal_chunk,
     initial_carry,
     memory_of_a_client,
     metrics_row,
@@ -146,7 +147,7 @@ def _shape(shape: tuple[int, ...], plan: Plan, task: Task, at_a_time: int | None
     most = at_a_time or max(1, min(int(4 * room() / states), 4 * clients // places))
     width = min(members, most)
     height = min(seeds, max(1, most // width))
-    return height, width, max(1, min(places, clients // (height * width)))
+    return height, width, equal_chunk(places, clients // (height * width))
 
 
 def _pieces(length: int, most: int) -> list[list[int]]:

@@ -1,0 +1,63 @@
+"""`sordino audit FILE.toml`: what an attacker can show about one release, beside what is certified."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from sordino.cli.output import show, working
+from sordino.cli.run import File, Json, Set
+from sordino.config import load_config
+
+__all__ = ["audit_command"]
+
+
+def audit_command(
+    file: File,
+    set: Set = None,
+    trials: Annotated[int, typer.Option(help="Releases drawn under each of two neighbours.")] = 20_000,
+    confidence: Annotated[float, typer.Option(help="Of the lower bound.")] = 0.999,
+    seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
+    json: Json = False,
+) -> None:
+    """An empirical lower bound on epsilon beside the certified one, for one release of one round.
+
+    It draws the mechanism as the plan resolves it, at the model's dimension, on the two neighbouring inputs that are
+    furthest apart. Exits with 1 if it shows more than is certified; showing less proves nothing.
+    """
+    from sordino.simulation.auditing import audit_release
+
+    config = load_config(file, tuple(set or ()))
+    with working("planning"):
+        plan, task = config.plan(), config.task()
+        resolved = config.resolve(plan, task)
+    with working("auditing"):
+        found = audit_release(plan, resolved, task.d, trials=trials, confidence=confidence, seed=seed)
+    certified, shown = found.certified, found.shown
+    result: dict[str, Any] = {
+        "file": str(file),
+        "audited": "the update of one round, not the whole run",
+        "mechanism": plan.mechanism,
+        "parameters": task.d,
+        "observer": str(certified.observer),
+        "relation": str(certified.relation),
+        "neighbours": found.neighbours,
+        "sampling": found.sampling,
+        "draws": shown.samples,
+        "confidence": shown.confidence,
+        "delta": shown.delta,
+        "audited_epsilon": shown.epsilon_lower,
+        "epsilon_certified": certified.epsilon,
+        "delta_certified": certified.delta,
+        "epsilon_claimed": None if found.claimed is None else found.claimed[0],
+        "consistent": found.consistent,
+    }
+    result["warnings"] = [{"code": w.code, "message": w.message} for w in resolved.certificate.warnings]
+    show(f"Audit of {file}", result, as_json=json)
+    if not found.consistent:
+        said = "certified" if found.claimed is None else "claimed by the theorem"
+        limit = certified.epsilon if found.claimed is None else found.claimed[0]
+        print(f"violation: {shown}, more than the {limit:g} {said}", file=sys.stderr)
+        raise typer.Exit(1)

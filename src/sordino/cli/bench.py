@@ -1,0 +1,65 @@
+"""`sordino bench`: speed of one training round, beside a plain Python loop over clients."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from sordino.cli.output import show, working
+
+__all__ = ["bench_command"]
+
+
+def bench_command(
+    workload: Annotated[
+        str | None,
+        typer.Option(
+            help="w1: logistic regression, many clients; w2: small CNN, many clients; w3: MLP bound by matrix "
+            "products. All of them, one process each, if left out."
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the random records.")] = 0,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Seconds a round and peak memory, beside a plain loop over clients.
+
+    The workloads are Sordino's own and synthetic: shapes chosen by us, records drawn at random. They say how fast
+    this machine runs Sordino, and are not comparable with figures of other projects.
+    """
+    from sordino.simulation.workloads import WORKLOADS, find_workload
+
+    if workload is not None:
+        find_workload(workload)  # refuse a wrong name before anything is said
+        with working(f"measuring {workload}"):
+            result = _measured(workload, seed)
+        show(f"One round of {result['what']}", result, as_json=json)
+        return
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    # A process keeps its peak memory, so each workload gets its own.
+    with (
+        working("measuring"),
+        ProcessPoolExecutor(1, mp_context=get_context("spawn"), max_tasks_per_child=1) as processes,
+    ):
+        rows = list(processes.map(_measured, WORKLOADS, [seed] * len(WORKLOADS)))
+    if json:
+        show("", {"workloads": rows}, as_json=True)
+        return
+    for row in rows:
+        show(f"One round of {row['what']}", row, as_json=False)
+
+
+def _measured(name: str, seed: int) -> dict[str, Any]:
+    """What was measured, after what it was measured on."""
+    import dataclasses
+
+    from sordino.simulation.running import environment
+    from sordino.simulation.workloads import find_workload, measure
+
+    workload = find_workload(name)
+    made_with = environment()
+    sizes = dataclasses.asdict(workload) | {"shape": list(workload.shape), "seed": seed}
+    facts = {key: made_with[key] for key in ("sordino", "jax", "device", "devices")}
+    return {"workload": name.strip().lower(), **sizes, **measure(workload, seed), **facts}

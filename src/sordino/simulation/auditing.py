@@ -1,0 +1,111 @@
+"""An audit of what a plan releases in one round: a lower bound on epsilon, beside the certified upper bound.
+
+Audited is the mechanism as the plan resolves it, at the model's dimension, on neighbours that are as far apart as the
+bound allows: one client holds v or -v under replace-one, v or nothing under add-remove and zero-out, and everybody
+else sends zero, which the attacker knows. v has norm `bound` and lies along one coordinate, or spreads over all; each
+gets half of what the confidence leaves. A client that is sampled in secret takes part with its probability.
+
+One release is audited, the update of one round, not the run; and neither training nor the bounder, which has tests of
+its own. What is not shown is not shown to be absent.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sordino.bounding import clip
+from sordino.errors import InvalidInput, Refused, require
+from sordino.privacy.audit import Audit, audit
+from sordino.privacy.events import Assumed, Claimed, Sampled, parts_of
+from sordino.privacy.guarantee import Guarantee
+from sordino.privacy.sampling import Full
+from sordino.simulation.planning import Plan, Resolved
+from sordino.types import Key, Observer, Relation, Scalar, Vector
+
+__all__ = ["ReleaseAudit", "audit_release"]
+
+NUMBERS_AT_A_TIME = 2**22
+
+
+@dataclass(frozen=True)
+class ReleaseAudit:
+    """What was shown about one release, and what was said about it."""
+
+    shown: Audit
+    certified: Guarantee  # of one round, for the observer that sees this release
+    claimed: (
+        tuple[float, float] | None
+    )  # (epsilon, delta) of a published theorem that is false, where one was asked for
+    neighbours: str
+    sampling: str
+
+    @property
+    def consistent(self) -> bool:
+        """Whether what was said survives."""
+        return self.shown.consistent_with(self.certified if self.claimed is None else self.claimed[0])
+
+
+def audit_release(
+    plan: Plan, resolved: Resolved, d: int, *, trials: int, confidence: float = 0.999, seed: int = 0
+) -> ReleaseAudit:
+    """Draw `trials` releases under each of two neighbours, and hold what they show against the certificate."""
+    require(trials >= 4, "trials", trials, "must be at least 4, and thousands to show anything")
+    require(0 < confidence < 1, "confidence", confidence, "must lie in (0, 1)")
+    if resolved.trust == "none":
+        raise InvalidInput("mechanism", "none", "adds no noise: epsilon is infinite, and there is nothing to audit")
+    observer = Observer.SERVER if resolved.trust == "local" else Observer.MODEL_USER
+    seen = [event for _, observers, event in resolved.releases if observer in observers]
+    parts = [part for event in seen for part in parts_of(event)]
+    if any(isinstance(part, Assumed) for part in parts):
+        reason = "the certificate rests on an assumed sensitivity, for which no pair of neighbours can be made"
+        raise Refused(reason, "leave out mu")
+    sampling = next((part.sampling for part in parts if isinstance(part, Sampled)), Full())
+    share = getattr(sampling, "sampling_prob", 1.0)
+    certified = next(
+        guarantee
+        for guarantee in resolved.certificate.guarantees
+        if guarantee.observer is observer and guarantee.scope == "one round"
+    )
+    # Only QTDL's Theorem 1 is a claim: (epsilon, 2^-d).
+    claimed = (plan.options["epsilon"], 2.0**-d) if any(isinstance(part, Claimed) for part in parts) else None
+    delta = certified.delta if claimed is None else claimed[1]
+    replaced = plan.relation is Relation.REPLACE_ONE
+    each = 1 - (1 - confidence) / 2
+    shown = []
+    for number, v in enumerate(_furthest(float(resolved.algorithm.bound.bound), d)):
+        key_here, key_there = jax.random.split(jax.random.fold_in(jax.random.key(seed), number))
+        here = _scores(resolved.mechanism, key_here, v, v, share, trials=trials)
+        there = _scores(resolved.mechanism, key_there, -v if replaced else jnp.zeros_like(v), v, share, trials=trials)
+        shown.append(audit(np.asarray(here), np.asarray(there), delta, each))
+    best = max(shown, key=lambda audit: audit.epsilon_lower)
+    best = dataclasses.replace(best, confidence=confidence, samples=sum(audit.samples for audit in shown))
+    apart = "its negative" if replaced else "nothing"
+    neighbours = f"one client with a vector of norm {float(resolved.algorithm.bound.bound):g}, or with {apart}"
+    return ReleaseAudit(best, certified, claimed, neighbours, str(sampling))
+
+
+def _furthest(bound: float, d: int) -> tuple[Vector, Vector]:
+    """Vectors of this norm: along one coordinate, which shows most where noise ends, and along all of them."""
+    one = jnp.zeros(d).at[0].set(bound)
+    return tuple(clip(bound)(v)[0] for v in (one, jnp.full(d, bound / math.sqrt(d))))  # type: ignore[return-value]
+
+
+@functools.partial(jax.jit, static_argnames="trials")
+def _scores(mechanism: Any, key: Key, vector: Vector, v: Vector, share: Scalar, *, trials: int) -> jax.Array:
+    """How far along v `trials` releases about `vector` lie, the client taking part with probability `share`."""
+
+    def score(key: Key) -> jax.Array:
+        key_sample, key_noise = jax.random.split(key)
+        sent = jnp.where(jax.random.bernoulli(key_sample, share), vector, 0.0)
+        return jnp.vdot(mechanism.randomize(key_noise, sent), v)
+
+    at_a_time = max(1, min(trials, NUMBERS_AT_A_TIME // v.size))
+    return jax.lax.map(score, jax.random.split(key, trials), batch_size=at_a_time)

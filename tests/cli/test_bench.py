@@ -1,0 +1,91 @@
+"""`sordino bench` as a user runs it, on workloads small enough for a test."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from sordino.simulation import workloads
+from sordino.simulation.workloads import WORKLOADS, prepare, random_task
+
+SMALL = {
+    name: dataclasses.replace(workload, clients=7, records=4, cohort=5, local_steps=2, batch_size=None)
+    for name, workload in WORKLOADS.items()
+}
+
+
+def test_one_workload(run, monkeypatch):
+    monkeypatch.setitem(WORKLOADS, "w1", SMALL["w1"])
+    for spelling in ("w1", "W1"):
+        data = json.loads(run("bench", "--workload", spelling, "--json").stdout)
+        assert data["workload"] == "w1"
+        assert (data["model"], data["clients"], data["cohort"], data["parameters"]) == ("logistic", 7, 5, 7850)
+        assert data["s_per_round"] > 0
+        assert data["loop_s_per_round"] > 0
+        assert data["compile_s"] > 0
+        assert 20 < data["peak_mib"] < 1e6
+    assert "s_per_round" in run("bench", "--workload", "w1").stdout
+
+
+def test_every_workload_in_a_process_of_its_own(run, monkeypatch):
+    def measured(name, seed):
+        return {"workload": name, "what": WORKLOADS[name].what, "seed": seed, "s_per_round": 1.0}
+
+    class InThisProcess:
+        def __init__(self, *_, max_tasks_per_child, mp_context):
+            assert max_tasks_per_child == 1
+            assert mp_context.get_start_method() == "spawn"
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        map = staticmethod(map)
+
+    monkeypatch.setattr("sordino.cli.bench._measured", measured)
+    monkeypatch.setattr("concurrent.futures.ProcessPoolExecutor", InThisProcess)
+    rows = json.loads(run("bench", "--seed", "3", "--json").stdout)["workloads"]
+    assert [(row["workload"], row["seed"]) for row in rows] == [(name, 3) for name in WORKLOADS]
+    text = run("bench").stdout
+    assert all(workload.what in text for workload in WORKLOADS.values())
+
+
+def test_a_wrong_workload(run):
+    result = run("bench", "--workload", "w4", code=2)
+    assert result.stderr == "error: workload = 'w4': use one of w1, w2, w3\n"
+    assert result.stdout == ""
+
+
+def test_help_says_whose_workloads_they_are(run):
+    text = " ".join(run("bench", "--help").stdout.replace("│", " ").split())
+    assert "Sordino's own and synthetic" in text
+    for name, workload in WORKLOADS.items():
+        assert f"{name}: {workload.what}" in text
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_the_loop_computes_the_round_that_the_engine_computes(name):
+    program = prepare(SMALL[name])
+    for k in (0, 3):
+        engine, loop = program.run(k).server, program.loop(k).server
+        np.testing.assert_allclose(engine.w, loop.w, rtol=1e-4, atol=1e-6)
+    assert not np.array_equal(program.run(0).server.w, program.run(1).server.w)
+
+
+def test_records_come_from_the_seed():
+    one, same, other = (random_task(SMALL["w1"], seed).data.x for seed in (1, 1, 2))
+    np.testing.assert_array_equal(one, same)
+    assert not np.array_equal(one, other)
+
+
+def test_rounds_are_timed_after_one_that_is_not(monkeypatch):
+    clock = iter(range(1000))
+    monkeypatch.setattr(workloads.time, "perf_counter", lambda: float(next(clock)))
+    numbers: list[int] = []
+    assert workloads._median_seconds(numbers.append) == 1.0
+    assert numbers == list(range(workloads.TIMED + 1))
