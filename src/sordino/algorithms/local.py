@@ -88,25 +88,22 @@ class LocalTraining:
         return ravel_pytree(params)[0]
 
     def _in_span(self, w: Vector, data: ClientData, eta: Scalar, linear: Linear) -> Vector:
-        """The same steps, cheaper, for scores x W^T: gradients are sums of records, so w stays in their span.
+        """The same steps, cheaper, for scores x W^T + b: gradients are sums of records, so W stays in their span.
 
-        With a record a row of X (and a last column of ones for the bias) the iterates are W_t = rho_t W_0 + A_t^T X,
-        v_t = sigma_t W_0 + B_t^T X, and the scores X W_t^T = rho_t X W_0^T + (X X^T) A_t: n numbers a class instead of
-        one for each input.
+        With a record a row of x the iterates are W_t = rho_t W_0 + A_t^T x and v_t = sigma_t W_0 + B_t^T x, with b as
+        the weight of a constant 1, and the scores are rho_t (x W_0^T + b_0) + (x x^T + 1) A_t: a step handles n numbers
+        a class instead of one for each input.
         """
         batch = data.all()
-        unravel, _ = shapes_of(data.loss)
-        W_0 = jnp.column_stack(unravel(w))  # weight and bias
+        weight_0, bias_0 = shapes_of(data.loss)[0](w)
         x = linear.features(batch.x)
-        X = jnp.column_stack([x, jnp.ones(len(x))])
         exact = functools.partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)
-        scores_0, gram = exact(X, W_0.T), exact(X, X.T)
+        scores_0, gram = exact(x, weight_0.T) + bias_0, exact(x, x.T) + 1
         momentum = 0.0 if self.momentum is None else self.momentum
 
         def step(carry: tuple[jax.Array, ...], tau: jax.Array) -> tuple[tuple[jax.Array, ...], None]:
             rho, A, sigma, B = carry
-            scores = rho * scores_0 + exact(gram, A)
-            gradient = jax.grad(linear.loss)(scores, batch)
+            gradient = jax.grad(linear.loss)(rho * scores_0 + exact(gram, A), batch)
             sigma = momentum * sigma + self.weight_decay * rho
             B = momentum * B + gradient + self.weight_decay * A
             return (rho - eta * sigma, A - eta * B, sigma, B), None
@@ -114,8 +111,8 @@ class LocalTraining:
         zero = jnp.zeros_like(scores_0)
         start: tuple[jax.Array, ...] = (jnp.float32(1), zero, jnp.float32(0), zero)
         (rho, A, _, _), _ = jax.lax.scan(step, start, jnp.arange(self.steps))
-        W = rho * W_0 + exact(A.T, X)
-        return jnp.concatenate([W[:, :-1].ravel(), W[:, -1]])
+        weight, bias = rho * weight_0 + exact(A.T, x), rho * bias_0 + A.sum(axis=0)
+        return jnp.concatenate([weight.ravel(), bias])
 
     def _batches(self, key: Key, data: ClientData) -> Callable[[jax.Array], Batch]:
         """The batch of step tau: everything, or the next `batch_size` records of one random order, round and round."""

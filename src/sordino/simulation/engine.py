@@ -298,7 +298,8 @@ def evaluate(
         carry: tuple[jax.Array, jax.Array], part: tuple[jax.Array, jax.Array]
     ) -> tuple[tuple[jax.Array, jax.Array], None]:
         rows, weight = part
-        log_p = jax.nn.log_softmax(predict(w, x[rows]))
+        with jax.default_matmul_precision("highest"):  # a rounded score may name another class
+            log_p = jax.nn.log_softmax(predict(w, x[rows]))
         loss = -jnp.take_along_axis(log_p, y[rows][:, None], axis=1)[:, 0]
         right = jnp.argmax(log_p, axis=1) == y[rows]
         return (carry[0] + jnp.sum(loss * weight), carry[1] + jnp.sum(right & weight)), None

@@ -1,0 +1,50 @@
+"""Local training: the span of the records against plain gradient descent, the model's shapes against one vector."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from sordino.algorithms.local import ClientData, LocalTraining
+from sordino.algorithms.schedules import constant
+from sordino.models import FlatLoss, flat, get
+
+INPUTS, CLASSES, RECORDS = 40, 3, 7
+
+
+def trained(loss, w, *, momentum, weight_decay, size=RECORDS):
+    key_x, key_y = jax.random.split(jax.random.key(1))
+    x = jax.random.normal(key_x, (20, INPUTS))
+    y = jax.random.randint(key_y, (20,), 0, CLASSES)
+    data = ClientData(loss, x, y, jnp.int32(3), jnp.int32(size), RECORDS)
+    local = LocalTraining(constant(0.3), momentum, weight_decay, 12, None)
+    return local(jax.random.key(0), w, data, jnp.int32(0))
+
+
+@pytest.mark.parametrize("momentum", [None, 0.9])
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+@pytest.mark.parametrize("size", [RECORDS, 4])
+def test_a_linear_model_in_the_span_of_its_records_is_the_same(momentum, weight_decay, size) -> None:
+    model = get("logistic", (INPUTS,), CLASSES)
+    w, unravel = flat(model, jax.random.key(0))
+    w = w + 0.1 * jax.random.normal(jax.random.key(2), w.shape)
+    assert model.linear is not None
+    assert 2 * RECORDS < w.shape[0]
+    how = {"momentum": momentum, "weight_decay": weight_decay, "size": size}
+    fast = trained(FlatLoss(model.loss, unravel, model.linear), w, **how)
+    plain = trained(FlatLoss(model.loss, unravel), w, **how)
+    assert np.abs(plain - w).max() > 0.1
+    np.testing.assert_allclose(fast, plain, atol=2e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("momentum", [None, 0.5])
+def test_the_model_s_own_shapes_inside_change_nothing(momentum) -> None:
+    model = get("mlp:5", (INPUTS,), CLASSES)
+    w, unravel = flat(model, jax.random.key(0))
+    shaped = FlatLoss(model.loss, unravel)
+    how = {"momentum": momentum, "weight_decay": 0.1}
+    np.testing.assert_allclose(
+        trained(shaped, w, **how), trained(lambda w, batch: shaped(w, batch), w, **how), atol=1e-6, rtol=1e-5
+    )
