@@ -68,7 +68,7 @@ class LocalTraining:
         schedule: Schedule = self.lr
         eta = schedule(k)
         full_batch = self.batch_size is None or self.batch_size >= data.largest
-        if full_batch and (linear := linear_of(data.loss)) is not None and 2 * data.largest < w.shape[0]:
+        if full_batch and (linear := linear_of(data.loss)) is not None and _few_records(w, data):
             return self._in_span(w, data, eta, linear)
         batch_of = self._batches(key, data)
         unravel, loss = shapes_of(data.loss)
@@ -128,3 +128,9 @@ class LocalTraining:
             return batch._replace(weight=batch.weight * (jnp.arange(b) < data.size))
 
         return batch_of
+
+
+def _few_records(w: Vector, data: ClientData) -> bool:
+    """Whether a linear model's client has so few records that their span is the smaller place to work in."""
+    weight, _ = jax.eval_shape(shapes_of(data.loss)[0], w)
+    return bool(2 * data.largest < weight.shape[1])

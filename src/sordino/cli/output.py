@@ -40,7 +40,8 @@ def show(title: str, result: Mapping[str, Any], *, as_json: bool) -> None:
         if key == "warnings" or _is_rows(value):
             continue
         table.add_row(key, _text(key, value))
-    console.print(table)
+    if table.row_count:
+        console.print(table)
     for key, value in result.items():
         if _is_rows(value) and key != "warnings":
             console.print(_rows_table(key, value))

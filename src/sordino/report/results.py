@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-__all__ = ["results_page"]
+__all__ = ["promise_lines", "results_page"]
 
 HEADER = """# Results
 
@@ -35,10 +35,28 @@ def _table(table: dict[str, Any]) -> str:
         paper = "-" if row["paper"] is None else f"{row['paper']:g}"
         std = "-" if row["std"] is None else f"{row['std']:.3g}"
         lines.append(
-            f"| {row['row']} | {row['column']} | {paper} | {row['mean']:.4g} | {std} | {_seeds(row['seeds'])} |"
+            f"| {row['row']} | {row['column']} | {paper} | {_number(row['mean'])} | {std} | {_seeds(row['seeds'])} |"
         )
-    promises = [_promise(certificate) for certificate in table["guarantees"]]
-    return "\n".join([*lines, "\nWhat the runs promise, over all rounds:\n", *(f"- {text}" for text in promises), ""])
+    if table.get("note"):
+        lines += ["", table["note"]]
+    promises = [f"- {text}" for text in promise_lines(table["guarantees"])]
+    return "\n".join([*lines, "\nWhat the runs promise, over all rounds, and what the paper claims:\n", *promises, ""])
+
+
+def promise_lines(certificates: list[dict[str, Any]]) -> list[str]:
+    """A line for each promise, naming all the cells that share it."""
+    cells: dict[str, list[str]] = {}
+    for certificate in certificates:
+        cells.setdefault(_promise(certificate), []).append(f"{certificate['row']}, {certificate['column']}")
+    return [f"{_joined(names)}: {text}" for text, names in cells.items()]
+
+
+def _joined(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+
+
+def _number(mean: float | None) -> str:
+    return "diverged" if mean is None else f"{mean:.4g}"
 
 
 def _seeds(seeds: list[int] | int) -> str:
@@ -56,7 +74,8 @@ def _promise(certificate: dict[str, Any]) -> str:
     false = any(warning["code"] == "no-valid-guarantee" for warning in certificate["warnings"])
     assumed = {text for total in certificate["guarantees"] for text in total["assumptions"] if "not enforced" in text}
     notes = ("; **no valid guarantee**" if false else "") + "".join(f"; {text}" for text in sorted(assumed))
-    return f"{certificate['row']}, {certificate['column']}: {'; '.join(totals)}{notes}"
+    claim = certificate.get("claim")
+    return "; ".join(totals) + notes + (f"; the paper claims {claim}" if claim else "")
 
 
 def _epsilon(epsilon: float | str) -> str:

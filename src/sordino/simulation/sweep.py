@@ -65,6 +65,7 @@ def sweep(
     evaluate_every: int | None = None,
     chunk: int | None = None,
     at_a_time: int | None = None,
+    iterates: bool = False,
     progress: SweepProgress | None = None,
     finished: Callable[[int, Run], None] | None = None,
 ) -> list[Run]:
@@ -76,6 +77,7 @@ def sweep(
       evaluate_every: rounds between evaluations, as in `simulate`.
       chunk: clients of one point that are trained at a time; chosen from the memory, if left out.
       at_a_time: points that run at once; chosen from the memory, if left out.
+      iterates: keep the model, as a flat vector, of every evaluation.
       progress: called with the share of the work that is done.
       finished: called with the number of a point and its run, as soon as it is there.
 
@@ -93,7 +95,7 @@ def sweep(
             if progress is not None:
                 progress((done + rounds * len(block.points)) / work)
 
-        for number, run in _run_one_block(block, points, resolved, task, evaluate_every, advance):
+        for number, run in _run_one_block(block, points, resolved, task, evaluate_every, iterates, advance):
             if number not in runs and finished is not None:
                 finished(number, run)
             runs[number] = run
@@ -215,6 +217,7 @@ def _run_one_block(
     resolved: Sequence[Resolved],
     task: Task,
     evaluate_every: int | None,
+    iterates: bool,
     advance: Callable[[int], None],
 ) -> list[tuple[int, Run]]:
     started = time.perf_counter()
@@ -224,7 +227,7 @@ def _run_one_block(
     keys = jnp.stack([jax.random.key(seed) for seed in block.seeds])
     carries = _initial(algorithms, keys, task)
     histories: dict[int, list[dict[str, Any]]] = {number: [] for number in block.points}
-    w = None
+    models: list[np.ndarray] = []  # [evaluation][point, d]
     for start, stop in segments(0, block.rounds, evaluate_every or usual_interval(block.rounds)):
         carries, info, measured, w = run_block(
             algorithms,
@@ -245,14 +248,16 @@ def _run_one_block(
             row = metrics_row(stop, values, here, points[number].plan, resolved[number])
             if len(histories[number]) == 0 or histories[number][-1]["round"] < stop:
                 histories[number].append(row)
+        models = [*(models if iterates else []), np.asarray(w).reshape(len(block.points), -1)]
         advance(stop)
-    assert w is not None
-    iterates = np.asarray(w).reshape(len(block.points), -1)
     seconds = (time.perf_counter() - started) / len(block.points)
-    return [
-        (number, Run(task.params(jnp.asarray(iterate)), histories[number], resolved[number].certificate, seconds))
-        for number, iterate in zip(block.points, iterates, strict=True)
-    ]
+    runs = []
+    for place, number in enumerate(block.points):
+        params = task.params(jnp.asarray(models[-1][place]))
+        kept = np.stack([model[place] for model in models]) if iterates else None
+        run = Run(params, histories[number], resolved[number].certificate, seconds, iterates=kept)
+        runs.append((number, run))
+    return runs
 
 
 def _initial(algorithms: Any, keys: Key, task: Task) -> Carry:

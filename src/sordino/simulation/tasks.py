@@ -31,6 +31,7 @@ class Task:
     data: FederatedData
     model: Model
     minimum: float | None = None  # of the test loss, where it is known
+    minimiser: np.ndarray | None = None  # where it is
 
     @property
     def clients(self) -> int:
@@ -156,7 +157,7 @@ def _quadratics(clients: int, *, d: int = 200, rank: int = 20, scale: float = 1.
 
     start, size = np.arange(clients, dtype=np.int32), np.ones(clients, np.int32)
     data = FederatedData(A, centers, start, size, A, centers, classes=0)  # no secrets: f itself is the test
-    return Task("quadratics", data, from_loss(init, loss, name="quadratics"), problem.minimum)
+    return Task("quadratics", data, from_loss(init, loss, name="quadratics"), problem.minimum, problem.minimiser)
 
 
 def _partition(dataset: Any, scheme: str, clients: int | None, seed: int) -> FederatedData:

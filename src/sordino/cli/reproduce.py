@@ -1,0 +1,128 @@
+"""`sordino reproduce [NAME | --list]`: a paper's table or figure beside ours."""
+
+from __future__ import annotations
+
+import json as jsonlib
+import subprocess
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sordino.cli.output import show
+from sordino.cli.sweep import points_progress
+from sordino.errors import InvalidInput
+
+__all__ = ["reproduce_command"]
+
+
+def reproduce_command(
+    name: Annotated[str | None, typer.Argument(help="Which, as in --list: paper3-table1-fashion-mnist.")] = None,
+    list: Annotated[
+        bool, typer.Option("--list", help="Say what there is, what it needs and how long it takes.")
+    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Smaller, for two CPU cores: minutes, same order.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of results; results/ (a quick look: runs/reproduce/) if left out.")
+    ] = None,
+    commit: Annotated[str | None, typer.Option(help="What the code is at, where git does not know.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Run a published table or figure: paper beside ours, what it claims beside what holds, numbers and pictures."""
+    from sordino.experiments.specs import all_specs, find_spec
+
+    if list:
+        _show_list(all_specs(), as_json=json)
+        return
+    if name is None:
+        raise InvalidInput("name", name, "say which table or figure; --list shows them")
+    spec = find_spec(name)
+    from sordino.experiments.reproducing import reproduce, result_of
+    from sordino.report.figures import draw, plot_table
+
+    with points_progress(len(spec.points(quick)) * len(spec.seeds(quick))) as progress:
+        outcomes = reproduce(spec, quick=quick, progress=progress)
+    command = f"sordino reproduce {name}" + (" --quick" if quick else "")
+    result = result_of(spec, outcomes, command=command, commit=commit or _commit())
+    folder = (out or Path("runs/reproduce" if quick else "results")) / f"paper{spec.paper}"
+    folder.mkdir(parents=True, exist_ok=True)
+    written = folder / f"{spec.name}.json"
+    written.write_text(jsonlib.dumps(result, indent=1, allow_nan=False) + "\n")
+    pictures = [folder / f"{spec.name}-{figure.name}.png" for figure in spec.file.figures]
+    for figure, picture in zip(spec.file.figures, pictures, strict=True):
+        draw(figure, outcomes, picture)
+    if not pictures:
+        pictures = [folder / f"{spec.name}.png"]
+        plot_table(result["rows"], result["metric"], pictures[0])
+    if json:
+        print(jsonlib.dumps(result, indent=1, allow_nan=False))
+        return
+    _show_result(spec.file.title, result, quick)
+    print("Written: " + ", ".join(str(path) for path in (written, *pictures)))
+
+
+def _show_list(specs: list[Any], *, as_json: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    rows = [
+        {
+            "name": spec.full_name,
+            "paper": str(spec.paper),
+            "data": ", ".join(spec.file.data) or "synthetic",
+            "device": "GPU",
+            "minutes": f"{spec.file.minutes:g}",
+            "--quick, 2 CPU cores": f"{spec.file.quick_minutes:g}",
+        }
+        for spec in specs
+    ]
+    if as_json:
+        several = [row | {"title": spec.file.title} for row, spec in zip(rows, specs, strict=True)]
+        show("", {"specs": several}, as_json=True)
+        return
+    table = Table()
+    for column in rows[0]:
+        table.add_column(column, no_wrap=column == "name")
+    for row in rows:
+        table.add_row(*row.values())
+    Console().print(table)
+
+
+def _show_result(title: str, result: dict[str, Any], quick: bool) -> None:
+    from rich.console import Console
+
+    from sordino.report.results import promise_lines
+
+    rows = [
+        {
+            "row": row["row"],
+            "column": row["column"],
+            "paper": row["paper"],
+            "ours": row["mean"],
+            "difference": None if None in (row["paper"], row["mean"]) else round(row["mean"] - row["paper"], 2),
+            "std": row["std"],
+            "seeds": len(row["seeds"]),
+        }
+        for row in result["rows"]
+    ]
+    show(title, {"metric": result["metric"], "rows": rows}, as_json=False)
+    console = Console()
+    if quick:
+        console.print(
+            "A quick look: fewer rounds, clients or seeds than the paper; compare the order, not the figures."
+        )
+    if result["note"]:
+        console.print(result["note"])
+    console.print("What the runs promise over all rounds, and what the paper claims:")
+    for line in promise_lines(result["guarantees"]):
+        console.print(f"- {line}", highlight=False, markup=False)
+
+
+def _commit() -> str:
+    """What git says of the folder that the code is in."""
+    describe = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        done = subprocess.run(describe, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return done.stdout.strip()

@@ -1,0 +1,153 @@
+"""A published table or figure as data: papers/paper<k>/<name>.toml, whose cells are run files beside it.
+
+    title = "..."; metric = "accuracy"; data = ["fashion-mnist"]; minutes = 1; quick_minutes = 3; seeds = 3
+    [quick]                                  what changes for a quick look on a CPU
+    seeds = 1; set = ["run.rounds=30"]
+    [[cells]]
+    row = "eps 5"; column = "clip"; paper = 75.59; file = "runs/....toml"; claim = "(5, 1e-5)"
+    [[figures]]
+    name = "figure1"; metric = "accuracy"
+
+A cell whose file is a sweep stands for all of its points; {section.key} in its texts is the point's value.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from sordino.config import Config, load_sweep
+from sordino.errors import InvalidInput
+
+__all__ = ["Cell", "FigureSpec", "Point", "Spec", "all_specs", "find_spec"]
+
+TEXTS = ("row", "column", "claim", "panel", "line")  # of a cell, with {section.key} for a sweep's values
+PAPERS = Path(__file__).parent / "papers"
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Cell(_Strict):
+    """One cell, or one for each point of a sweep."""
+
+    row: str
+    column: str
+    file: str
+    paper: float | None = None
+    claim: str | None = None  # the guarantee that the paper states
+    panel: str = ""  # of the figures
+    line: str | None = None
+    set: tuple[str, ...] = ()  # changes to the file, section.key=value
+
+
+class FigureSpec(_Strict):
+    """A picture of the runs: a measure over rounds, or paths in the plane where they are widest around the minimiser."""
+
+    name: str
+    title: str
+    metric: str = "accuracy"
+    kind: Literal["curves", "paths"] = "curves"
+    scale: Literal["linear", "log"] = "linear"
+    lines: str = ""  # a regular expression: only the lines that match
+    panels: str = ""
+
+
+class Quick(_Strict):
+    """What changes for a quick look on a CPU."""
+
+    seeds: int = 1
+    set: tuple[str, ...] = ()
+    rows: str = ""  # a regular expression: only the rows that match
+
+
+class _File(_Strict):
+    title: str
+    metric: Literal["accuracy", "error", "suboptimality", "distance"]
+    data: tuple[str, ...]
+    minutes: float  # on a GPU
+    quick_minutes: float  # on two CPU cores
+    seeds: int
+    evaluate_every: int | None = None
+    note: str = ""
+    quick: Quick = Quick()
+    cells: tuple[Cell, ...]
+    figures: tuple[FigureSpec, ...] = ()
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run of a spec: its cell, with the texts filled in, and its configuration."""
+
+    cell: Cell
+    config: Config
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A checked spec."""
+
+    paper: int
+    name: str  # within the paper: table1-fashion-mnist
+    path: Path
+    file: _File
+
+    @property
+    def full_name(self) -> str:
+        """As the command line calls it."""
+        return f"paper{self.paper}-{self.name}"
+
+    def points(self, quick: bool) -> list[Point]:
+        """The runs, without their seeds."""
+        points = []
+        for cell in self.file.cells:
+            changes = (*cell.set, *(self.file.quick.set if quick else ()))
+            for values, config in load_sweep(self.path.parent / cell.file, changes).points:
+                texts = {name: _filled(getattr(cell, name), values) for name in TEXTS}
+                if quick and not re.search(self.file.quick.rows, texts["row"] or ""):
+                    continue
+                points.append(Point(cell.model_copy(update=texts), config))
+        return points
+
+    def seeds(self, quick: bool) -> tuple[int, ...]:
+        """0, 1, ..."""
+        return tuple(range(self.file.quick.seeds if quick else self.file.seeds))
+
+
+def all_specs() -> list[Spec]:
+    """Every spec that is here, by paper and name."""
+    return [_load(path) for path in sorted(PAPERS.glob("paper*/*.toml"))]
+
+
+def find_spec(name: str) -> Spec:
+    """The spec called `name`, as paper3-table1-fashion-mnist."""
+    paper, _, inner = name.partition("-")
+    path = PAPERS / paper / f"{inner}.toml"
+    if not re.fullmatch(r"paper\d", paper) or not path.exists():
+        known = ", ".join(spec.full_name for spec in all_specs())
+        raise InvalidInput("name", name, f"use one of {known}")
+    return _load(path)
+
+
+def _load(path: Path) -> Spec:
+    try:
+        file = _File.model_validate(tomllib.loads(path.read_text()))
+    except (tomllib.TOMLDecodeError, ValidationError) as error:
+        raise InvalidInput("spec", str(path), f"is not right: {error}") from None
+    return Spec(int(path.parent.name.removeprefix("paper")), path.stem, path, file)
+
+
+def _filled(text: str | None, values: dict[str, Any]) -> str | None:
+    """{section.key} replaced by the point's value."""
+
+    def value(match: re.Match[str]) -> str:
+        found = values[match[1]]
+        return f"{found:g}" if isinstance(found, int | float) else str(found)
+
+    return None if text is None else re.sub(r"\{([\w.]+)\}", value, text)

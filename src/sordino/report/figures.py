@@ -1,0 +1,124 @@
+"""Pictures of reproduced runs: a measure over rounds, or paths towards a known minimiser."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sordino.experiments.reproducing import Outcome
+from sordino.experiments.specs import FigureSpec
+
+__all__ = ["draw", "plot_table"]
+
+LABELS = {
+    "accuracy": "test accuracy (%)",
+    "error": "test error (%)",
+    "suboptimality": "f(w_k) - f(w*)",
+    "signal_to_noise": "norm of the mean update over norm of the mean noise",
+    "distance": "distance to the minimiser",
+}
+
+
+def draw(figure: FigureSpec, outcomes: list[Outcome], path: Path) -> None:
+    """One figure of a spec."""
+    chosen = [
+        outcome
+        for outcome in outcomes
+        if re.search(figure.lines, _line(outcome)) and re.search(figure.panels, outcome.point.cell.panel)
+    ]
+    if figure.kind == "paths":
+        _draw_paths(figure, chosen, path)
+    else:
+        _draw_curves(figure, chosen, path)
+
+
+def plot_table(rows: list[dict[str, Any]], metric: str, path: Path) -> None:
+    """Paper beside ours, a line a cell, with the deviation over seeds."""
+    from matplotlib.figure import Figure
+
+    shown = [row for row in rows if row["mean"] is not None]
+    figure = Figure(figsize=(7.5, 1.2 + 0.32 * len(shown)), layout="constrained")
+    axes = figure.subplots()
+    for place, row in enumerate(reversed(shown)):
+        axes.errorbar(row["mean"], place, xerr=row["std"] or 0, fmt="o", color="tab:blue", capsize=3)
+        if row["paper"] is not None:
+            axes.plot(row["paper"], place, "x", color="tab:red")
+    axes.set_yticks(range(len(shown)), [f"{row['row']}, {row['column']}" for row in reversed(shown)])
+    axes.set_xlabel(metric)
+    axes.plot([], [], "o", color="tab:blue", label="ours")
+    axes.plot([], [], "x", color="tab:red", label="paper")
+    axes.legend()
+    axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=120)
+
+
+def _line(outcome: Outcome) -> str:
+    cell = outcome.point.cell
+    return cell.line or f"{cell.row}, {cell.column}"
+
+
+def _draw_curves(spec: FigureSpec, outcomes: list[Outcome], path: Path) -> None:
+    figure, panels = _panels(spec, outcomes)
+    colours = {line: f"C{i % 10}" for i, line in enumerate(dict.fromkeys(map(_line, outcomes)))}
+    for outcome in outcomes:
+        rounds, values = _curve(outcome, spec.metric)
+        axes = panels[outcome.point.cell.panel]
+        axes.plot(rounds, values, color=colours[_line(outcome)], label=_line(outcome))
+        axes.set(xlabel="round", ylabel=LABELS.get(spec.metric, spec.metric), yscale=spec.scale)
+    handles = {handle.get_label(): handle for axes in panels.values() for handle in axes.get_lines()}
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3, fontsize=8)
+    figure.savefig(path, dpi=120)
+
+
+def _curve(outcome: Outcome, metric: str) -> tuple[list[int], np.ndarray]:
+    """Rounds, and the mean over seeds."""
+    key = "accuracy" if metric == "error" else metric
+    rounds = [row["round"] for row in outcome.runs[0].history]
+    found = [[(row | row["not_private"])[key] for row in run.history] for run in outcome.runs]
+    mean: np.ndarray = np.mean(np.array(found, float), axis=0)
+    if metric == "accuracy":
+        return rounds, 100 * mean
+    return rounds, 100 - 100 * mean if metric == "error" else mean
+
+
+def _draw_paths(spec: FigureSpec, outcomes: list[Outcome], path: Path) -> None:
+    """The first seed's iterates, smoothed, in the plane in which all of a panel are widest around w*."""
+    figure, panels = _panels(spec, outcomes)
+    for panel, axes in panels.items():
+        mine = [outcome for outcome in outcomes if outcome.point.cell.panel == panel]
+        paths = [_smoothed(outcome.runs[0].iterates - outcome.minimiser) for outcome in mine]
+        plane = np.linalg.svd(np.concatenate(paths), full_matrices=False)[2][:2]
+        for outcome, points in zip(mine, paths, strict=True):
+            axes.plot(*(plane @ points.T), marker=".", markersize=4, label=_line(outcome))
+        axes.plot(0, 0, "k*", markersize=12, label="w*")
+        axes.set(aspect="equal", adjustable="datalim")
+        axes.legend(fontsize=8)
+    figure.savefig(path, dpi=120)
+
+
+def _smoothed(points: np.ndarray, window: int = 5) -> np.ndarray:
+    return np.stack([points[i : i + window].mean(axis=0) for i in range(max(1, len(points) - window + 1))])
+
+
+def _panels(spec: FigureSpec, outcomes: list[Outcome]) -> tuple[Any, dict[str, Any]]:
+    from matplotlib.figure import Figure
+
+    names = list(dict.fromkeys(outcome.point.cell.panel for outcome in outcomes))
+    columns = min(3, len(names))
+    rows = -(-len(names) // columns)
+    figure = Figure(figsize=(4.2 * columns + 1.5, 3.4 * rows + 1), layout="constrained")
+    figure.suptitle(spec.title)
+    all_axes = figure.subplots(rows, columns, squeeze=False).flat
+    panels = {}
+    for name, axes in itertools.zip_longest(names, all_axes):
+        if name is None:
+            axes.set_axis_off()
+        else:
+            axes.set_title(name, fontsize=10)
+            axes.grid(alpha=0.3)
+            panels[name] = axes
+    return figure, panels
