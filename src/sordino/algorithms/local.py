@@ -61,15 +61,15 @@ class LocalTraining:
     steps: int = field(metadata={"static": True})  # E
     batch_size: int | None = field(metadata={"static": True})  # None: all of the client's records
 
-    def __call__(self, key: Key, w: Vector, data: ClientData, k: jax.Array) -> Vector:
-        """w_{k,E} from w_{k,0} = w in round k."""
+    def __call__(self, key: Key, w: Vector, data: ClientData, k: jax.Array, correction: Vector | float = 0.0) -> Vector:
+        """w_{k,E} from w_{k,0} = w in round k; `correction` is added to every gradient."""
         schedule: Schedule = self.lr
         eta = schedule(k)
         batch_of = self._batches(key, data)
 
         def step(carry: tuple[Vector, Vector], tau: jax.Array) -> tuple[tuple[Vector, Vector], None]:
             w, v = carry
-            gradient = data.gradient(w, batch_of(tau)) + self.weight_decay * w
+            gradient = data.gradient(w, batch_of(tau)) + self.weight_decay * w + correction
             v = self.momentum * v + gradient
             return (w - eta * v, v), None
 

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from sordino.algorithms.local import ClientData
 from sordino.models import Batch
 from sordino.simulation.cohort import Cohort
-from sordino.types import Aggregate, Key, Scalar, Vector
+from sordino.types import Aggregate, Key, Vector
 
 __all__ = ["Carry", "Records", "RoundInfo", "Setting", "evaluate", "round_key", "run_rounds"]
 
@@ -52,6 +52,7 @@ class RoundInfo(NamedTuple):
     dropped: jax.Array
     signal: jax.Array  # norm of the mean message before noise
     noise: jax.Array  # norm of the noise in the mean
+    server: Any  # the method's own, of what it released already
     transcript: Any  # the messages themselves and who sent them, where asked for
 
 
@@ -104,10 +105,10 @@ def run_round(
     sums, clients, sent = _run_cohort(
         algorithm, mechanism, records, carry.clients, received, who, here, key, k, setting
     )
-    total = add_noise(mechanism, sums, round_key(key, k, NOISE), algorithm.noise_scale(carry.server), setting)
+    total = add_noise(algorithm, mechanism, sums, round_key(key, k, NOISE), carry.server, setting)
     planned = setting.cohort.planned(setting.population)
     extra = sums.extra if setting.extra else jnp.zeros_like(sums.extra)
-    server, _ = algorithm.server(round_key(key, k, SERVER), carry.server, total, extra, planned)
+    server, server_info = algorithm.server(round_key(key, k, SERVER), carry.server, total, extra, planned)
     counted = jnp.maximum(sums.present - sums.dropped, 1)
     info = RoundInfo(
         participants=sums.present,
@@ -116,6 +117,7 @@ def run_round(
         dropped=sums.dropped,
         signal=jnp.linalg.norm(sums.clean) / planned,
         noise=jnp.linalg.norm(total.sum - sums.clean) / planned,
+        server=server_info,
         transcript=(who, here, sent) if setting.transcript else None,
     )
     return Carry(server, clients), info
@@ -126,7 +128,8 @@ class Sums(NamedTuple):
 
     clean: Vector  # of the bounded messages
     message: Any  # of what the mechanism is given: the same, encoded, or already noisy
-    squares: jax.Array
+    squares: jax.Array  # of the messages, in their measured part
+    before_noise: jax.Array | None  # estimates of the same before noise, where the mechanism has them
     extra: jax.Array
     present: jax.Array
     norms: jax.Array
@@ -140,16 +143,30 @@ def noise_in_client(mechanism: Any, setting: Setting) -> bool:
     return setting.trust == "local" and (setting.transcript or mechanism.aggregate is None or not fixed_count)
 
 
-def add_noise(mechanism: Any, sums: Sums, key: Key, scale: Scalar, setting: Setting) -> Aggregate:
+def add_noise(algorithm: Any, mechanism: Any, sums: Sums, key: Key, server: Any, setting: Setting) -> Aggregate:
     """The server's statistics, with the noise where trust puts it."""
     if noise_in_client(mechanism, setting) or setting.trust == "none":
-        return Aggregate(sums.message, sums.squares)
+        return Aggregate(sums.message, sums.squares, sums.before_noise)
     if setting.trust == "central":
+        scale = algorithm.noise_scale(server)
         # The sum is one vector: noise falls on it as on one message, in proportion to a bound that adapts.
         return Aggregate(scale * mechanism.randomize(key, sums.clean / scale), None)
     count = setting.cohort.capacity(setting.population)
-    total: Aggregate = mechanism.aggregate(key, sums.message, sums.squares, count)
-    return total
+    measured = _measured(algorithm, mechanism, sums.message)
+    if measured == len(sums.message):
+        total: Aggregate = mechanism.aggregate(key, sums.message, sums.squares, count)
+        return total
+    # Noise that is independent from part to part: the measured part has its joint law, the others their sums'.
+    key_measured, key_rest = jax.random.split(key)
+    total = mechanism.aggregate(key_measured, sums.message[:measured], sums.squares, count)
+    rest = mechanism.aggregate(key_rest, sums.message[measured:], jnp.zeros_like(sums.squares), count)
+    return total._replace(sum=jnp.concatenate([total.sum, rest.sum]))
+
+
+def _measured(algorithm: Any, mechanism: Any, message: Any) -> int:
+    """How many leading coordinates of a message the squared norms are about: its first part."""
+    parts = getattr(algorithm, "message_parts", 1) if hasattr(mechanism, "squared_norm") else 1
+    return len(message) // int(parts)
 
 
 def _run_cohort(
@@ -242,15 +259,21 @@ def run_client(
     key_client = jax.random.fold_in(round_key(key, k, CLIENT), client)
     g, extra, new_state, info = algorithm.client(key_client, received, state, data)
     key_noise = jax.random.fold_in(round_key(key, k, LOCAL_NOISE), client)
-    message = g
+    message, sent, before_noise = g, g, None
     if noise_in_client(mechanism, setting):
-        message = mechanism.randomize(key_noise, g)
+        # What a mechanism sends beside the vector helps to tell its length.
+        sent = mechanism.message(key_noise, g) if hasattr(mechanism, "message") else mechanism.randomize(key_noise, g)
+        message = getattr(sent, "vector", sent)
     elif setting.trust == "local" and hasattr(mechanism, "encode"):
         message = mechanism.encode(key_noise, g)
+    measured = message[: _measured(algorithm, mechanism, message)]
+    if hasattr(mechanism, "squared_norm") and (noise_in_client(mechanism, setting) or setting.trust == "none"):
+        before_noise = mechanism.squared_norm(measured if sent is message else sent)
     sums = Sums(
         clean=g,
         message=message,
-        squares=jnp.vdot(message, message).astype(jnp.float32),
+        squares=jnp.vdot(measured, measured).astype(jnp.float32),
+        before_noise=before_noise,
         extra=extra,
         present=jnp.int32(1),
         norms=jnp.where(info.dropped, 0.0, info.norm),

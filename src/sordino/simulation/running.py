@@ -198,6 +198,7 @@ def _row(rounds: int, measured: dict[str, float], info: RoundInfo, plan: Plan, r
         "round": rounds,
         **measured,
         "epsilon": _json_number(_spent(rounds, plan, resolved)),
+        **({} if info.server is None else {name: float(value[-1]) for name, value in info.server._asdict().items()}),
         "not_private": {
             "participants": float(np.mean(info.participants)),
             "mean_norm": float(np.mean(info.mean_norm)),
