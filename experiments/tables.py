@@ -52,12 +52,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results"))
     arguments = parser.parse_args()
     tables = tomllib.loads((HERE / "tables.toml").read_text())["table"]
-    known = [table["name"] for table in tables]
-    if unknown := set(arguments.names) - set(known):
+    known = [f"paper{table['paper']}/{table['name']}" for table in tables]
+    if unknown := set(arguments.names) - {name for long in known for name in (long, long.partition("/")[2])}:
         sys.exit(f"error: {', '.join(sorted(unknown))}: no such table; use {', '.join(known)}")
     tasks: dict[str, Any] = {}
     for table in tables:
-        if arguments.names and table["name"] not in arguments.names:
+        called = {table["name"], f"paper{table['paper']}/{table['name']}"}
+        if arguments.names and not called & set(arguments.names):
             continue
         rows, guarantees = [], []
         for cell in table["cells"]:
@@ -67,7 +68,7 @@ def main() -> None:
             )
             rows.append(row)
             guarantees.append(guarantee)
-        command = f"python -m experiments.tables {table['name']} --seeds {arguments.seeds}"
+        command = f"python -m experiments.tables paper{table['paper']}/{table['name']} --seeds {arguments.seeds}"
         made = environment()
         provenance = {
             "commit": arguments.commit,

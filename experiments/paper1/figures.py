@@ -1,15 +1,18 @@
 """Paper 1: the numbers of Figures 1, 2 and 3, and the figures.
 
-    python -m experiments.paper1.figures [numbers|plots] [--parts figure1 synthetic mnist] [--seeds 5] [--rounds 50]
-                                         [--clients 1000] [--out results/paper1] [--commit HASH]
+    python -m experiments.paper1.figures [numbers|plots] [--parts figure1 synthetic mnist drift] [--seeds 5]
+                                         [--rounds 50] [--clients 1000] [--out results/paper1] [--commit HASH]
 
 `numbers` needs JAX, NumPy, SciPy and the accountants alone, so it runs where a GPU is; `plots` draws what files say.
 
 Figure 1: the step size at the start, on the linear regression of Appendix G with d = 100, for M from 100 to 10,000:
 naive (3), corrected (6) or (8), and the target (5), which knows the updates before noise. Figure 2: distance to w* on
 linear regression, and test accuracy on MNIST; Figure 3: the step sizes of the same runs. Every run is a file beside
-this one. Not in the paper's text, so chosen here: w_0 = 0, and SCAFFOLD's noise, with which its two messages together cost
-what the one of the others costs. Smaller: --rounds, --clients and --seeds.
+this one. Not in the paper's text, so chosen here: w_0 = 0, and SCAFFOLD's noise, with which its two messages together
+cost what the one of the others costs. Smaller: --rounds, --clients and --seeds.
+
+Beside the paper, "drift" shows what SCAFFOLD is for: quadratics with different minimisers, where FedAvg's local steps
+lead beside the minimum, without noise and with central noise at epsilon = 8.
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ FIGURES = ROOT / "docs" / "figures"
 ROWS = ("central", "local-gaussian", "local-privunit")
 COLUMNS = ("fedexp", "fedavg", "scaffold")
 MS = (100, 300, 1000, 3000, 10_000)
-MEASURE = {"synthetic": "distance", "mnist": "accuracy"}
+MEASURE = {"synthetic": "distance", "mnist": "accuracy", "drift": "suboptimality"}
 CURVES = ("row", "column", "round", "mean", "std", "step_size", "step_size_std")
 
 
@@ -148,6 +151,8 @@ def numbers(options: argparse.Namespace) -> None:
             certificate = read("synthetic", row, "fedexp", 1, None)[0].resolve(100, 1000).certificate
             guarantees.append({"row": row.replace("-", " "), "column": "all", **certificate.to_json()})
         write_table("figure1", "global step size at the start", figure_1(options.seeds), guarantees, options)
+    if "drift" in options.parts:
+        write_curves("drift", drift(), options.out / "drift.csv")
     for panel in ("synthetic", "mnist"):
         if panel not in options.parts:
             continue
@@ -163,6 +168,21 @@ def numbers(options: argparse.Namespace) -> None:
         write_table(f"figure2-{panel}", f"{metric}, mean of the last five rounds", rows, guarantees, options)
 
 
+def drift() -> dict[tuple[str, str], list[Run]]:
+    """FedAvg and SCAFFOLD on quadratics, 500 clients and d = 20, 100 rounds of 20 local steps; one seed."""
+    task = so.task("quadratics", clients=500, d=20, rank=4, scale=5.0)
+    runs = {}
+    for row, bound, promise in (("no privacy", None, {}), ("central", so.clip(1.0), {"epsilon": 8.0, "delta": 1e-4})):
+        for column in ("fedavg", "scaffold"):
+            message = {"message": "difference"} if column == "fedavg" else {}
+            method = METHODS[column](local_steps=20, local_lr=0.05, bound=bound, **message)
+            plan = so.plan(method, rounds=100, **promise)
+            runs[row, column] = [so.simulate(plan, task, evaluate_every=1)]
+            last = runs[row, column][0].history[-1]["suboptimality"]
+            print(f"drift, {row}, {column}: {last:.4g}", file=sys.stderr)
+    return runs
+
+
 # --- Plots --------------------------------------------------------------------------------------------------------
 
 
@@ -171,7 +191,9 @@ def plots(options: argparse.Namespace) -> None:
     FIGURES.mkdir(parents=True, exist_ok=True)
     if (options.out / "figure1.json").exists():
         plot_figure_1(json.loads((options.out / "figure1.json").read_text()), FIGURES / "paper1-figure1.png")
-    panels = [panel for panel in MEASURE if (options.out / f"figure2-{panel}.csv").exists()]
+    if (options.out / "drift.csv").exists():
+        plot_drift(options.out / "drift.csv", FIGURES / "scaffold-drift.png")
+    panels = [panel for panel in ("synthetic", "mnist") if (options.out / f"figure2-{panel}.csv").exists()]
     if panels:
         plot_curves(options.out, panels, "mean", FIGURES / "paper1-figure2.png")
         plot_curves(options.out, panels, "step_size", FIGURES / "paper1-figure3.png")
@@ -219,6 +241,24 @@ def plot_curves(folder: Path, panels: list[str], measure: str, path: Path) -> No
         label = {"synthetic": "distance to w*", "mnist": "test accuracy"}[name]
         line[0].set_ylabel(label if measure == "mean" else "global step size")
     grid[0][0].legend()
+    figure.savefig(path, dpi=110)
+
+
+def plot_drift(table: Path, path: Path) -> None:
+    """Suboptimality of FedAvg and SCAFFOLD over rounds."""
+    from matplotlib.figure import Figure
+
+    with table.open() as file:
+        cells = list(csv.DictReader(file))
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    for panel, row in zip(figure.subplots(1, 2), ("no privacy", "central"), strict=True):
+        for column in ("fedavg", "scaffold"):
+            mine = [cell for cell in cells if (cell["row"], cell["column"]) == (row, column)]
+            panel.plot([int(c["round"]) for c in mine], [float(c["mean"]) for c in mine], label=column)
+        panel.set(title=row, xlabel="round", yscale="log")
+        panel.grid(alpha=0.3)
+        panel.legend()
+    figure.axes[0].set_ylabel("suboptimality")
     figure.savefig(path, dpi=110)
 
 
