@@ -73,7 +73,7 @@ class Plan:
             event = mechanism.event(bound, self.relation, self._length(d))
             return self._resolved(self._method(mechanism, d, clients), mechanism, event, self.trust, d, clients)
         if self.mechanism == "privunit":
-            mechanism = privunit(d=self._length(d), bound=float(bound.bound), **self.options)
+            mechanism = self._privunit(self._length(d))
             event = mechanism.event(bound, self.relation, self._length(d))
             return self._resolved(self._method(mechanism, d, clients), mechanism, event, self.trust, d, clients)
         sensitivity = float(bound.sensitivity(self.relation))
@@ -90,6 +90,13 @@ class Plan:
         mechanism = gaussian(bound.vector_noise_multiplier(z, self.relation) * sensitivity)
         method = self._method(mechanism, d, clients)
         return self._resolved(method, mechanism, Gaussian(z), self.trust, d, clients, z)
+
+    def _privunit(self, length: int) -> Any:
+        try:
+            return privunit(d=length, bound=float(self.algorithm.bound.bound), **self.options)
+        except InvalidInput as error:  # in a run file the budgets are called message_eps0, ...
+            name = f"message_{error.field}" if error.field.startswith("eps") else error.field
+            raise InvalidInput(name, error.value, error.remedy) from None
 
     def _length(self, d: int) -> int:
         """Coordinates of a message."""
