@@ -36,7 +36,7 @@ def _task(d: int) -> Task:
 
 def _round(task: Task, noisy: bool, transcript: bool = False) -> Any:
     """One round of LDP-FedEXP, or of FedEXP, as a function of nothing."""
-    method = so.fedexp(local_steps=2, local_lr=0.1, bound=so.clip(1.0))
+    method = so.fedexp(local_steps=1, local_lr=0.1, bound=so.clip(1.0))
     mechanism: Any = so.gaussian(0.7) if noisy else so.none()
     trust = "local" if noisy else "none"
     method = method.resolve(Circumstances(trust, mechanism, Relation.REPLACE_ONE, task.d, M, float(M)))
@@ -49,7 +49,7 @@ def _round(task: Task, noisy: bool, transcript: bool = False) -> Any:
 def local_noise() -> Iterator[Row]:
     """One round of LDP-FedEXP."""
     task = _task(10**6)
-    value, baseline = interleaved(*(partial(seconds, _round(task, noisy)) for noisy in (True, False)), repetitions=3)
+    value, baseline = interleaved(*(partial(seconds, _round(task, noisy)) for noisy in (True, False)), repetitions=2)
     yield Row(f"LDP-FedEXP, {M:,} clients, d = 10^6, one round", value, baseline, 1.3, "without noise")
 
 
@@ -58,7 +58,7 @@ def every_message() -> Iterator[Row]:
     d = 10**6 if jax.default_backend() != "cpu" else 10**5  # the messages of a round are 4 M d bytes
     task = _task(d)
     runs = _round(task, True, transcript=True), _round(task, False)
-    value, baseline = interleaved(*(partial(seconds, run) for run in runs), repetitions=3)
+    value, baseline = interleaved(*(partial(seconds, run) for run in runs), repetitions=2)
     yield Row(f"the same with a transcript, d = 10^{len(str(d)) - 1}", value, baseline, np.inf, "without noise")
 
 

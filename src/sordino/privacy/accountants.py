@@ -88,7 +88,7 @@ class Account:
 
 def epsilon_of(event: Event, delta: float, relation: Relation | str = Relation.ADD_REMOVE) -> float:
     """The least proven epsilon of `event` at `delta`."""
-    return account_of(event, relation).epsilon(delta)
+    return _epsilon_of(event, delta, Relation.parse(relation))
 
 
 def delta_of(event: Event, epsilon: float, relation: Relation | str = Relation.ADD_REMOVE) -> float:
@@ -104,7 +104,13 @@ def account_of(event: Event, relation: Relation | str = Relation.ADD_REMOVE) -> 
 def forget_accounts() -> None:
     """Empty the caches, to time an account or to free its memory."""
     _account_of.cache_clear()
+    _epsilon_of.cache_clear()
     _leaf_loss.cache_clear()
+
+
+@lru_cache(maxsize=4096)  # numbers alone: runs with several seeds ask for the same ones after every round
+def _epsilon_of(event: Event, delta: float, relation: Relation) -> float:
+    return account_of(event, relation).epsilon(delta)
 
 
 @lru_cache(maxsize=16)  # an account may hold a long lattice
