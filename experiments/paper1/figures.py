@@ -171,11 +171,12 @@ def numbers(options: argparse.Namespace) -> None:
 def drift() -> dict[tuple[str, str], list[Run]]:
     """FedAvg and SCAFFOLD on quadratics, 500 clients and d = 20, 100 rounds of 20 local steps; one seed."""
     task = so.task("quadratics", clients=500, d=20, rank=4, scale=5.0)
-    runs = {}
-    for row, bound, promise in (("no privacy", None, {}), ("central", so.clip(1.0), {"epsilon": 8.0, "delta": 1e-4})):
+    runs: dict[tuple[str, str], list[Run]] = {}
+    promises: dict[str, dict[str, Any]] = {"no privacy": {}, "central": {"epsilon": 8.0, "delta": 1e-4}}
+    for row, promise in promises.items():
         for column in ("fedavg", "scaffold"):
             message = {"message": "difference"} if column == "fedavg" else {}
-            method = METHODS[column](local_steps=20, local_lr=0.05, bound=bound, **message)
+            method = METHODS[column](local_steps=20, local_lr=0.05, bound=so.clip(1.0) if promise else None, **message)
             plan = so.plan(method, rounds=100, **promise)
             runs[row, column] = [so.simulate(plan, task, evaluate_every=1)]
             last = runs[row, column][0].history[-1]["suboptimality"]

@@ -384,3 +384,32 @@ def test_privunit_in_a_plan():
         options = {name: value for name, value in (good | wrong).items() if value is not None}
         with pytest.raises(InvalidInput):
             so.plan(scaffold, rounds=1, relation="replace-one", **options)
+
+
+def test_a_wrong_budget_of_privunit_names_its_key(blank_images):
+    file = str(EXPERIMENTS / "synthetic-local-privunit-fedexp.toml")
+    done = CliRunner().invoke(app, ["plan", file, "--set", "privacy.message_eps1=60", "--set", "task.clients=100"])
+    assert done.exit_code != 0
+    assert "message_eps1" in str(done.output) + str(done.exception)
+
+
+def test_central_sampling_amplifies_both_releases_together():
+    """Poisson: the update and the sum of squares are about one sample, so they are one Gaussian release of it."""
+    resolved = plan_of(cohort="poisson:0.1", relation="add-remove", noise_multiplier=1.0).resolve(50, 1000)
+    s, r, C = 1.0, 100.0, 1.0
+    mu = math.hypot(1 / 1.0, C**2 / (50 * s**2 / r))
+    joint = so.events.Sampled(so.events.Gaussian(1 / mu), so.Poisson(0.1))
+    expected = so.epsilon_of(so.events.Repeated(joint, 50), 1e-5, "add-remove")
+    assert resolved.certificate.total(Observer.MODEL_USER).epsilon == pytest.approx(expected, rel=1e-9)
+
+
+def test_linear_regression_measures_the_distance_to_the_minimiser():
+    task = so.task("linear-regression", clients=30, d=5, seed=3)
+    w = np.asarray(task.minimiser)
+    start = task.evaluate(task.initial(jax.random.key(0)))
+    assert start["distance"] == pytest.approx(np.linalg.norm(w), rel=1e-5)
+    residual = np.asarray(task.data.x) @ np.zeros(5) - task.data.y
+    assert start["test_loss"] == pytest.approx(np.mean(residual**2), rel=1e-5)
+    there = task.evaluate(task.minimiser)
+    assert there["distance"] == 0
+    assert there["test_loss"] == pytest.approx(0, abs=1e-8)
