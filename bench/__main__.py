@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 from collections.abc import Iterator
@@ -16,10 +17,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from bench import privacy_core, training
+from bench import extrapolation, privacy_core, training
 from bench.timing import Bench, Row
 
-BENCHES: list[Bench] = [*privacy_core.BENCHES, *training.BENCHES]
+BENCHES: list[Bench] = [*privacy_core.BENCHES, *training.BENCHES, *extrapolation.BENCHES]
 PACKAGES = ("sordino", "jax", "jaxlib", "numpy", "scipy", "dp-accounting", "jax-privacy")
 
 
@@ -59,7 +60,7 @@ def as_json(row: Row) -> dict[str, Any]:
         "baseline": row.baseline,
         "against": row.against or None,
         "ratio": row.ratio,
-        "target": row.target,
+        "target": row.target if math.isfinite(row.target) else None,
         "ok": row.ok,
     }
 
@@ -77,7 +78,7 @@ def as_table(rows: list[Row], facts: dict[str, Any]) -> Table:
     for row in rows:
         baseline = "" if row.baseline is None else f"{row.baseline:.3f}"
         ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
-        target = f"<= {row.target:g}" + (" s" if row.ratio is None else "")
+        target = f"<= {row.target:g}" + (" s" if row.ratio is None else "") if math.isfinite(row.target) else ""
         name = f"{row.name}, against {row.against}" if row.against else row.name
         table.add_row(name, f"{row.value:.3f}", baseline, ratio, target, "ok" if row.ok else "[bold]missed[/bold]")
     return table

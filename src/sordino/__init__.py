@@ -13,6 +13,8 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     import sordino.privacy.events as events
     from sordino.algorithms.fedavg import fedavg
+    from sordino.algorithms.fedexp import fedexp
+    from sordino.algorithms.scaffold import scaffold
     from sordino.bounding import adaptive_clip, clip, normalize, smoothed_normalize
     from sordino.mechanisms import (
         binomial,
@@ -72,6 +74,8 @@ _HOMES = {
         "read_ledger",
     ),
     "sordino.algorithms.fedavg": ("fedavg",),
+    "sordino.algorithms.fedexp": ("fedexp",),
+    "sordino.algorithms.scaffold": ("scaffold",),
     "sordino.simulation": ("load_model", "plan", "simulate", "task"),
     "sordino.types": ("Algorithm", "Bounder", "Mechanism", "Observer", "Relation", "Unit"),
 }
@@ -103,6 +107,7 @@ __all__ = [
     "epsilon_of",
     "events",
     "fedavg",
+    "fedexp",
     "gaussian",
     "laplace",
     "load_model",
@@ -112,6 +117,7 @@ __all__ = [
     "privunit",
     "qtdl",
     "read_ledger",
+    "scaffold",
     "scalar_dp",
     "simulate",
     "smoothed_normalize",

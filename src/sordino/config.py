@@ -59,6 +59,10 @@ class PrivacySection(_Section):
     levels: int | None = None
     noise: str | None = None  # of qtdl
     mu: float | None = None  # assumed sensitivities
+    message_eps0: float | None = None  # of privunit, as are the next three
+    message_eps1: float | None = None
+    message_eps2: float | None = None
+    gamma: str | None = None
 
 
 class RunSection(_Section):
@@ -132,7 +136,8 @@ class Config:
         from sordino.simulation.planning import plan
 
         run, privacy = self.file.run, self.file.privacy
-        names = ("message_epsilon", "message_delta", "levels", "noise", "mu")
+        quantised = ("message_epsilon", "message_delta", "levels", "noise", "mu")
+        names = (*quantised, "message_eps0", "message_eps1", "message_eps2", "gamma")
         options = {name: getattr(privacy, name) for name in names if getattr(privacy, name) is not None}
         algorithm = self._located(self._algorithm, "algorithm")
         return self._located(

@@ -23,6 +23,7 @@ __all__ = [
     "Algorithm",
     "BoundInfo",
     "Bounder",
+    "Circumstances",
     "Key",
     "Mechanism",
     "Memory",
@@ -120,10 +121,25 @@ class Bounder(Protocol):
 
 
 class Aggregate(NamedTuple):
-    """What the server computes from M messages: their sum, and the sum of their squared norms where known."""
+    """What the server computes from M messages: their sum, and the sum of their squared norms where known.
+
+    `squared_norms_before_noise` estimates the sum of the squared norms of what the clients randomised.
+    """
 
     sum: Vector
     sum_of_squared_norms: jax.Array | None
+    squared_norms_before_noise: jax.Array | None = None
+
+
+class Circumstances(NamedTuple):
+    """What a plan knows when it resolves, for methods that depend on it."""
+
+    trust: str
+    mechanism: Any
+    relation: Relation
+    d: int  # parameters of the model
+    clients: int
+    planned: float  # r, the cohort
 
 
 @runtime_checkable
@@ -133,7 +149,8 @@ class Mechanism(Protocol):
     `randomize` is what a real client runs. Where an exact law is known there is also
     `aggregate(key, sum, sum_of_squared_norms, count) -> Aggregate`, which draws the server's statistics of `count`
     messages at once with O(d) random numbers; it is None where no such law is known. A mechanism that sends integers
-    has `encode` and `decode` too, and its `aggregate` takes the sum of the encoded vectors.
+    has `encode` and `decode` too, and its `aggregate` takes the sum of the encoded vectors. One that can tell how long
+    a vector was has `squared_norm(message)`, an estimate that is not too large on average.
     """
 
     aggregate: Any
@@ -154,6 +171,10 @@ class Algorithm(Protocol):
 
     Its numbers are data leaves, so that a sweep can trace them. `bound` caps a message (None sends it as it is).
     Noise is not the method's business: the plan chooses the mechanism and the engine puts it where trust says.
+
+    Some methods have more: `resolve(circumstances) -> Algorithm` fits the method to a plan; `message_parts` is the
+    number of parts of d coordinates in a message, of which `Aggregate` measures the first (1 if it is not there);
+    `only_sums` is False if the server uses more of the messages than their sum.
     """
 
     @property

@@ -29,7 +29,7 @@ def test_the_task_is_the_paper_s_problem() -> None:
     assert z.min() > -1e-5
     assert z.max() < 1 + 1e-5
     at_minimiser = task.evaluate(jnp.asarray(problem.minimiser, jnp.float32))
-    assert set(at_minimiser) == {"test_loss", "suboptimality"}
+    assert set(at_minimiser) == {"test_loss", "suboptimality", "distance"}
     assert abs(at_minimiser["suboptimality"]) < 1e-5
     Q = np.einsum("ndr,ner->de", problem.A, problem.A) / 100
     off = np.asarray(w, np.float64) - problem.minimiser

@@ -215,7 +215,7 @@ def test_the_sum_must_be_given_encoded():
 
 def test_without_noise_the_statistics_are_the_sums_and_privunit_has_no_shortcut():
     vectors = cohort(6, 4)
-    total, squares = none().aggregate(jax.random.key(0), jnp.sum(vectors, axis=0), jnp.sum(vectors**2), 6)
+    total, squares, before_noise = none().aggregate(jax.random.key(0), jnp.sum(vectors, axis=0), jnp.sum(vectors**2), 6)
     np.testing.assert_array_equal(total, jnp.sum(vectors, axis=0))
-    assert squares == jnp.sum(vectors**2)
+    assert squares == before_noise == jnp.sum(vectors**2)
     assert privunit(d=4, eps0=1.0, eps1=1.0, eps2=1.0, bound=1.0).aggregate is None

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from sordino.algorithms.fedavg import fedavg
+from sordino.algorithms.fedexp import fedexp
+from sordino.algorithms.scaffold import scaffold
 
 __all__ = ["METHODS"]
 
-METHODS: dict[str, Callable[..., Any]] = {"fedavg": fedavg}
+METHODS: dict[str, Callable[..., Any]] = {"fedavg": fedavg, "fedexp": fedexp, "scaffold": scaffold}

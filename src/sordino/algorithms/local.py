@@ -63,12 +63,12 @@ class LocalTraining:
     steps: int = field(metadata={"static": True})  # E
     batch_size: int | None = field(metadata={"static": True})  # None: all of the client's records
 
-    def __call__(self, key: Key, w: Vector, data: ClientData, k: jax.Array) -> Vector:
-        """w_{k,E} from w_{k,0} = w in round k."""
+    def __call__(self, key: Key, w: Vector, data: ClientData, k: jax.Array, correction: Vector | None = None) -> Vector:
+        """w_{k,E} from w_{k,0} = w in round k; `correction` is added to every gradient."""
         schedule: Schedule = self.lr
         eta = schedule(k)
-        full_batch = self.batch_size is None or self.batch_size >= data.largest
-        if full_batch and (linear := linear_of(data.loss)) is not None and _few_records(w, data):
+        whole = correction is None and (self.batch_size is None or self.batch_size >= data.largest)
+        if whole and (linear := linear_of(data.loss)) is not None and _few_records(w, data):
             return self._in_span(w, data, eta, linear)
         batch_of = self._batches(key, data)
         unravel, loss = shapes_of(data.loss)
@@ -76,13 +76,14 @@ class LocalTraining:
         def step(carry: tuple[Params, Params], tau: jax.Array) -> tuple[tuple[Params, Params], None]:
             w, v = carry
             gradient = jax.grad(loss)(w, batch_of(tau))
-            gradient = jax.tree.map(lambda g, w: g + self.weight_decay * w, gradient, w)
+            gradient = jax.tree.map(lambda g, w, c: g + self.weight_decay * w + c, gradient, w, shift)
             if self.momentum is not None:
                 v = gradient = jax.tree.map(lambda v, g: self.momentum * v + g, v, gradient)
             return (jax.tree.map(lambda w, g: w - eta * g, w, gradient), v), None
 
         # The model's own shapes inside, one vector at the border.
         params = unravel(w)
+        shift = jax.tree.map(jnp.zeros_like, params) if correction is None else unravel(correction)
         v = None if self.momentum is None else jax.tree.map(jnp.zeros_like, params)
         (params, _), _ = jax.lax.scan(step, (params, v), jnp.arange(self.steps))
         return ravel_pytree(params)[0]

@@ -47,7 +47,11 @@ class Gaussian:
         around_mean = R**2 + 2 * R * g + g**2 + jnp.where(dof > 0, s**2 * chi2, 0.0)
         # One message is its own mean: there is nothing around it.
         squares = jnp.vdot(noisy_total, noisy_total) / M + jnp.where(M > 1, around_mean, 0.0)
-        return Aggregate(noisy_total, squares)
+        return Aggregate(noisy_total, squares, squares - M * d * s**2)
+
+    def squared_norm(self, message: Vector) -> jax.Array:
+        """||c||^2 - d s^2, whose mean is ||Delta||^2."""
+        return jnp.vdot(message, message) - message.shape[0] * self.noise_std**2
 
     def event(self, bounder: Bounder, relation: Relation, d: int) -> events.Event:
         """noise_multiplier = noise_std / sensitivity."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import jax
+import jax.numpy as jnp
 
 from sordino.privacy import events
 from sordino.pytrees import pytree
@@ -24,7 +25,11 @@ class NoNoise:
 
     def aggregate(self, key: Key, total: Vector, sum_of_squared_norms: jax.Array, count: int) -> Aggregate:
         """The statistics themselves."""
-        return Aggregate(total, sum_of_squared_norms)
+        return Aggregate(total, sum_of_squared_norms, sum_of_squared_norms)
+
+    def squared_norm(self, message: Vector) -> jax.Array:
+        """||c||^2 itself."""
+        return jnp.vdot(message, message)
 
     def event(self, bounder: Bounder, relation: Relation, d: int) -> events.Event:
         """epsilon is infinite."""

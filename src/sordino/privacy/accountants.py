@@ -89,7 +89,7 @@ class Account:
 @lru_cache(maxsize=10_000)  # a sweep asks the same again for every point
 def epsilon_of(event: Event, delta: float, relation: Relation | str = Relation.ADD_REMOVE) -> float:
     """The least proven epsilon of `event` at `delta`."""
-    return account_of(event, relation).epsilon(delta)
+    return _epsilon_of(event, delta, Relation.parse(relation))
 
 
 def delta_of(event: Event, epsilon: float, relation: Relation | str = Relation.ADD_REMOVE) -> float:
@@ -106,7 +106,13 @@ def forget_accounts() -> None:
     """Empty the caches, to time an account or to free its memory."""
     epsilon_of.cache_clear()
     _account_of.cache_clear()
+    _epsilon_of.cache_clear()
     _leaf_loss.cache_clear()
+
+
+@lru_cache(maxsize=4096)  # numbers alone: runs with several seeds ask for the same ones after every round
+def _epsilon_of(event: Event, delta: float, relation: Relation) -> float:
+    return account_of(event, relation).epsilon(delta)
 
 
 @lru_cache(maxsize=16)  # an account may hold a long lattice

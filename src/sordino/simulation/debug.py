@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -59,7 +60,8 @@ def _debug_round(
         states = _with(states, client, new)
     if total is None:  # nobody came: the sums of one absent client
         total = _stage(number, "client", 0, run_client, jnp.int32(0), jnp.bool_(False), _at(states, 0))[0]
-    server = _stage(number, "server", None, _serve, algorithm, mechanism, carry, total, key, k, setting)
+    serve = functools.partial(engine.serve, key=key, k=k, setting=setting)
+    server, _ = _stage(number, "server", None, serve, algorithm, mechanism, carry.server, total)
     return Carry(server, states)
 
 
@@ -80,14 +82,6 @@ def _at(states: Any, client: int) -> Any:
 
 def _with(states: Any, client: int, new: Any) -> Any:
     return jax.tree.map(lambda leaf, value: leaf.at[client].set(value), states, new)
-
-
-def _serve(algorithm: Any, mechanism: Any, carry: Carry, sums: Sums, key: Key, k: jax.Array, setting: Setting) -> Any:
-    scale = algorithm.noise_scale(carry.server)
-    noisy = engine.add_noise(mechanism, sums, engine.round_key(key, k, engine.NOISE), scale, setting)
-    planned = setting.cohort.planned(setting.population)
-    extra = sums.extra if setting.extra else jnp.zeros_like(sums.extra)
-    return algorithm.server(engine.round_key(key, k, engine.SERVER), carry.server, noisy, extra, planned)[0]
 
 
 def _stage(round: int, name: str, client: int | None, work: Callable[..., Any], *arguments: Any) -> Any:

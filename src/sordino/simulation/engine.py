@@ -19,9 +19,9 @@ import jax.numpy as jnp
 from sordino.algorithms.local import ClientData
 from sordino.models import Batch
 from sordino.simulation.cohort import Cohort
-from sordino.types import Aggregate, Key, Scalar, Vector
+from sordino.types import Aggregate, Key, Vector
 
-__all__ = ["Carry", "Records", "RoundInfo", "Setting", "evaluate", "round_key", "run_rounds"]
+__all__ = ["Carry", "Records", "RoundInfo", "Setting", "evaluate", "round_key", "run_rounds", "serve"]
 
 # Purposes of the keys of a round.
 COHORT, CLIENT, NOISE, SERVER, LOCAL_NOISE = range(5)
@@ -54,6 +54,7 @@ class RoundInfo(NamedTuple):
     clipped_share: jax.Array
     dropped: jax.Array
     signal_to_noise: jax.Array  # norm of the sum before noise over the norm of the noise; NaN without noise
+    server: Any  # the method's own, of what it released already
     transcript: Any  # the messages themselves and who sent them, where asked for
 
 
@@ -111,8 +112,8 @@ def run_round(
     sums, clients, sent = _run_cohort(
         algorithm, mechanism, records, carry.clients, received, who, here, key, k, setting
     )
-    serve = setting.for_each_run(functools.partial(_serve, key=key, k=k, setting=setting))
-    server, info = serve(algorithm, mechanism, carry.server, sums)
+    serve_each = setting.for_each_run(functools.partial(serve, key=key, k=k, setting=setting))
+    server, info = serve_each(algorithm, mechanism, carry.server, sums)
     if setting.transcript:
         info = info._replace(transcript=(who, here, sent))
     return Carry(server, clients), info
@@ -122,14 +123,14 @@ def _broadcast(algorithm: Any, server: Any) -> Any:
     return algorithm.broadcast(server)
 
 
-def _serve(
+def serve(
     algorithm: Any, mechanism: Any, server: Any, sums: Sums, *, key: Key, k: jax.Array, setting: Setting
 ) -> tuple[Any, RoundInfo]:
     """The server's half of a round: noise where it is the server's, and the step."""
-    total = add_noise(mechanism, sums, round_key(key, k, NOISE), algorithm.noise_scale(server), setting)
+    total = add_noise(algorithm, mechanism, sums, round_key(key, k, NOISE), server, setting)
     planned = setting.cohort.planned(setting.population)
     extra = sums.extra if setting.extra else jnp.zeros_like(sums.extra)
-    server, _ = algorithm.server(round_key(key, k, SERVER), server, total, extra, planned)
+    server, server_info = algorithm.server(round_key(key, k, SERVER), server, total, extra, planned)
     counted = jnp.maximum(sums.present - sums.dropped, 1)
     noise = jnp.linalg.norm(total.sum - sums.clean)
     return server, RoundInfo(
@@ -138,6 +139,7 @@ def _serve(
         clipped_share=sums.clipped / counted,
         dropped=sums.dropped,
         signal_to_noise=jnp.where(noise > 0, jnp.linalg.norm(sums.clean) / noise, jnp.nan),
+        server=server_info,
         transcript=None,
     )
 
@@ -147,7 +149,8 @@ class Sums(NamedTuple):
 
     clean: Vector  # of the bounded messages
     message: Any  # of what the mechanism is given: the same, encoded, or already noisy
-    squares: jax.Array
+    squares: jax.Array  # of the messages, in their measured part
+    before_noise: jax.Array | None  # estimates of the same before noise, where the mechanism has them
     extra: jax.Array
     present: jax.Array
     norms: jax.Array
@@ -161,16 +164,30 @@ def noise_in_client(mechanism: Any, setting: Setting) -> bool:
     return setting.trust == "local" and (setting.transcript or mechanism.aggregate is None or not fixed_count)
 
 
-def add_noise(mechanism: Any, sums: Sums, key: Key, scale: Scalar, setting: Setting) -> Aggregate:
+def add_noise(algorithm: Any, mechanism: Any, sums: Sums, key: Key, server: Any, setting: Setting) -> Aggregate:
     """The server's statistics, with the noise where trust puts it."""
     if noise_in_client(mechanism, setting) or setting.trust == "none":
-        return Aggregate(sums.message, sums.squares)
+        return Aggregate(sums.message, sums.squares, sums.before_noise)
     if setting.trust == "central":
+        scale = algorithm.noise_scale(server)
         # The sum is one vector: noise falls on it as on one message, in proportion to a bound that adapts.
         return Aggregate(scale * mechanism.randomize(key, sums.clean / scale), None)
     count = setting.cohort.capacity(setting.population)
-    total: Aggregate = mechanism.aggregate(key, sums.message, sums.squares, count)
-    return total
+    measured = _measured(algorithm, mechanism, sums.message)
+    if measured == len(sums.message):
+        total: Aggregate = mechanism.aggregate(key, sums.message, sums.squares, count)
+        return total
+    # Noise that is independent from part to part: the measured part has its joint law, the others their sums'.
+    key_measured, key_rest = jax.random.split(key)
+    total = mechanism.aggregate(key_measured, sums.message[:measured], sums.squares, count)
+    rest = mechanism.aggregate(key_rest, sums.message[measured:], jnp.zeros_like(sums.squares), count)
+    return total._replace(sum=jnp.concatenate([total.sum, rest.sum]))
+
+
+def _measured(algorithm: Any, mechanism: Any, message: Any) -> int:
+    """How many leading coordinates of a message the squared norms are about: its first part."""
+    parts = getattr(algorithm, "message_parts", 1) if hasattr(mechanism, "squared_norm") else 1
+    return len(message) // int(parts)
 
 
 def _run_cohort(
@@ -264,15 +281,21 @@ def run_client(
     key_client = jax.random.fold_in(round_key(key, k, CLIENT), client)
     g, extra, new_state, info = algorithm.client(key_client, received, state, data)
     key_noise = jax.random.fold_in(round_key(key, k, LOCAL_NOISE), client)
-    message = g
+    message, sent, before_noise = g, g, None
     if noise_in_client(mechanism, setting):
-        message = mechanism.randomize(key_noise, g)
+        # What a mechanism sends beside the vector helps to tell its length.
+        sent = mechanism.message(key_noise, g) if hasattr(mechanism, "message") else mechanism.randomize(key_noise, g)
+        message = getattr(sent, "vector", sent)
     elif setting.trust == "local" and hasattr(mechanism, "encode"):
         message = mechanism.encode(key_noise, g)
+    measured = message[: _measured(algorithm, mechanism, message)]
+    if hasattr(mechanism, "squared_norm") and (noise_in_client(mechanism, setting) or setting.trust == "none"):
+        before_noise = mechanism.squared_norm(measured if sent is message else sent)
     sums = Sums(
         clean=g,
         message=message,
-        squares=jnp.vdot(message, message).astype(jnp.float32),
+        squares=jnp.vdot(measured, measured).astype(jnp.float32),
+        before_noise=before_noise,
         extra=extra,
         present=jnp.int32(1),
         norms=jnp.where(info.dropped, 0.0, info.norm),

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from sordino.bounding import AdaptiveClip
 from sordino.errors import InvalidInput, require
-from sordino.mechanisms import binomial, gaussian, laplace, none, qtdl
+from sordino.mechanisms import binomial, gaussian, laplace, none, privunit, qtdl
+from sordino.privacy.accountants import epsilon_of
 from sordino.privacy.calibration import calibrate, calibrate_gaussian
 from sordino.privacy.certification import certify
 from sordino.privacy.events import Assumed, Composed, Event, Gaussian, NonPrivate, Pure, Repeated, parts_of, sampled
-from sordino.privacy.guarantee import Certificate, Warning
+from sordino.privacy.guarantee import Certificate, Warning, format_epsilon
 from sordino.privacy.sampling import Full as FullSampling
 from sordino.simulation.cohort import Cohort, FixedSize, Full, Unreliable, parse_cohort
-from sordino.types import Observer, Relation, Unit
+from sordino.types import Circumstances, Observer, Relation, Unit
 
 __all__ = ["Plan", "Resolved", "plan"]
 
 _certify = functools.lru_cache(maxsize=1000)(certify)  # a sweep asks the same again for every point
 
-MECHANISMS = ("gaussian", "laplace", "qtdl", "binomial", "none")
+MECHANISMS = ("gaussian", "laplace", "qtdl", "binomial", "privunit", "none")
+NEGLIGIBLE = 0.02  # by how much a step size may raise epsilon before the certificate warns
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ class Plan:
         """Calibrate the noise and certify, for d parameters and this many clients."""
         _require_cohort(self.cohort, clients)
         if self.mechanism == "none":
-            return self._resolved(none(), NonPrivate(), "none", d, clients)
+            return self._resolved(self._method(none(), d, clients), none(), NonPrivate(), "none", d, clients)
         if self.algorithm.bound is None:
             raise InvalidInput("bound", None, "private noise needs a bound: give clip, normalize or adaptive_clip")
         bound = self.algorithm.bound
@@ -79,18 +82,54 @@ class Plan:
             )
             raise InvalidInput("bound", type(bound).__name__, remedy)
         if self.mechanism in ("qtdl", "binomial"):
-            mechanism = self._lattice(d)
-            return self._resolved(mechanism, mechanism.event(bound, self.relation, d), self.trust, d, clients)
-        z = self._calibrated(clients)
+            mechanism = self._lattice(self._length(d))
+            event = mechanism.event(bound, self.relation, self._length(d))
+            return self._resolved(self._method(mechanism, d, clients), mechanism, event, self.trust, d, clients)
+        if self.mechanism == "privunit":
+            mechanism = self._privunit(self._length(d))
+            event = mechanism.event(bound, self.relation, self._length(d))
+            return self._resolved(self._method(mechanism, d, clients), mechanism, event, self.trust, d, clients)
         sensitivity = float(bound.sensitivity(self.relation))
+        if self.mechanism == "gaussian" and not isinstance(bound, AdaptiveClip):
+            z = self._calibrated(clients, lambda z: self._gaussian_event(z, d, clients))
+            mechanism, event = gaussian(z * sensitivity), self._gaussian_event(z, d, clients)
+            return self._resolved(self._method(mechanism, d, clients), mechanism, event, self.trust, d, clients, z)
+        z = self._calibrated(clients)
         if self.mechanism == "laplace":
-            scale = z * sensitivity * math.sqrt(d)
-            return self._resolved(laplace(scale), Pure(1 / z), self.trust, d, clients, z)
+            mechanism = laplace(z * sensitivity * math.sqrt(self._length(d)))
+            method = self._method(mechanism, d, clients)
+            return self._resolved(method, mechanism, Pure(1 / z), self.trust, d, clients, z)
         # The indicators of an adaptive bound take a part of the budget z; the two are one joint Gaussian release.
-        z_vector = bound.vector_noise_multiplier(z, self.relation) if isinstance(bound, AdaptiveClip) else z
-        return self._resolved(gaussian(z_vector * sensitivity), Gaussian(z), self.trust, d, clients, z)
+        mechanism = gaussian(bound.vector_noise_multiplier(z, self.relation) * sensitivity)
+        method = self._method(mechanism, d, clients)
+        return self._resolved(method, mechanism, Gaussian(z), self.trust, d, clients, z)
 
-    def _calibrated(self, clients: int) -> float:
+    def _privunit(self, length: int) -> Any:
+        try:
+            return privunit(d=length, bound=float(self.algorithm.bound.bound), **self.options)
+        except InvalidInput as error:  # in a run file the budgets are called message_eps0, ...
+            name = f"message_{error.field}" if error.field.startswith("eps") else error.field
+            raise InvalidInput(name, error.value, error.remedy) from None
+
+    def _length(self, d: int) -> int:
+        """Coordinates of a message."""
+        return int(getattr(self.algorithm, "message_parts", 1)) * d
+
+    def _method(self, mechanism: Any, d: int, clients: int) -> Any:
+        """The algorithm, fitted to this plan where it depends on it."""
+        if not hasattr(self.algorithm, "resolve"):
+            return self.algorithm
+        trust = "none" if self.mechanism == "none" else self.trust
+        planned = self.cohort.planned(clients)
+        return self.algorithm.resolve(Circumstances(trust, mechanism, self.relation, d, clients, planned))
+
+    def _gaussian_event(self, z: float, d: int, clients: int) -> Event:
+        """Messages with noise multiplier z, and what is released beside them, whose noise may depend on theirs."""
+        mechanism = gaussian(z * float(self.algorithm.bound.sensitivity(self.relation)))
+        beside = self._method(mechanism, d, clients).extra_event(self.relation)
+        return Gaussian(z) if beside is None else Composed((Gaussian(z), beside))
+
+    def _calibrated(self, clients: int, event_of: Callable[[float], Event] | None = None) -> float:
         """The noise multiplier: given, or the least that meets (epsilon, delta) against whom it is promised."""
         if self.noise_multiplier is not None:
             return self.noise_multiplier
@@ -101,6 +140,13 @@ class Plan:
         if self.mechanism == "laplace":
             return calibrate(
                 lambda z: Repeated(sampled(Pure(1 / z), sampling), self.rounds),
+                epsilon=self.epsilon,
+                delta=self.delta,
+                relation=self.relation,
+            )
+        if event_of is not None and isinstance(event_of(1.0), Composed):
+            return calibrate(
+                lambda z: Repeated(sampled(event_of(z), sampling), self.rounds),
                 epsilon=self.epsilon,
                 delta=self.delta,
                 relation=self.relation,
@@ -120,7 +166,7 @@ class Plan:
             ) from None
 
     def _resolved(
-        self, mechanism: Any, event: Event, trust: str, d: int, clients: int, z: float | None = None
+        self, method: Any, mechanism: Any, event: Event, trust: str, d: int, clients: int, z: float | None = None
     ) -> Resolved:
         delta = self.delta if self.delta is not None else min(1e-5, 0.1 / clients)
         sampling = self.cohort.sampling(clients)
@@ -136,39 +182,75 @@ class Plan:
             views[Observer.MODEL_USER] = self._seen_through_models(event, clients)
         certificate = Certificate(())
         unit = Unit.RECORD if any(isinstance(part, Assumed) for part in parts_of(event)) else Unit.CLIENT
-        for observer, (seen, drawn, assumptions) in views.items():
+        # Pure noise has a total without delta too.
+        deltas = (delta, 0.0) if self.mechanism == "privunit" else (delta,)
+        for (observer, (seen, drawn, assumptions)), each_delta in itertools.product(views.items(), deltas):
             certificate += _certify(
                 seen,
                 relation=self.relation,
                 observer=observer,
                 rounds=self.rounds,
-                delta=delta,
+                delta=each_delta,
                 unit=unit,
                 sampling=drawn,
                 units=clients if unit is Unit.CLIENT else None,
                 memory=self.algorithm.memory,
                 assumptions=assumptions,
             )
-        certificate = dataclasses.replace(certificate, warnings=_plain_warnings(certificate, self.cohort))
+        beside, warnings = self._step_size_release(method, event, sampling, certificate)
+        certificate = dataclasses.replace(
+            certificate, warnings=(*certificate.warnings, *warnings, *self._plain_warnings(trust))
+        )
         noise = {"parameters": float(d), "clients": float(clients), "planned_cohort": self.cohort.planned(clients)}
         if z is not None:
             noise |= {"noise_multiplier": z}
         if hasattr(mechanism, "noise_std"):
             noise |= {"noise_std": float(mechanism.noise_std)}
-        noise |= {"bits_per_message": float(mechanism.bits(d))}
+        noise |= beside | {"bits_per_message": float(mechanism.bits(self._length(d)))}
         releases = tuple(
             ("update", (observer,), sampled(seen, drawn or FullSampling()))
             for observer, (seen, drawn, _) in views.items()
         )
-        return Resolved(self.algorithm, mechanism, trust, certificate, releases, noise)
+        return Resolved(method, mechanism, trust, certificate, releases, noise)
+
+    def _step_size_release(
+        self, method: Any, event: Event, sampling: Any, certificate: Certificate
+    ) -> tuple[dict[str, float], tuple[Warning, ...]]:
+        """The figures of a step size that is a release of its own, and a warning where it is not cheap."""
+        step_size = getattr(method, "step_size", None)
+        if step_size is None or not step_size.is_release or not isinstance(event, Composed):
+            return {}, ()
+        total = certificate.total(Observer.MODEL_USER)
+        without = epsilon_of(Repeated(sampled(event.events[0], sampling), self.rounds), total.delta, self.relation)
+        figures = {"step_size_noise_std": float(step_size.noise_std), "epsilon_without_step_size": without}
+        if total.epsilon <= (1 + NEGLIGIBLE) * without:
+            return figures, ()
+        text = (
+            f"releasing the sum of squared norms for the step size raises epsilon from {format_epsilon(without)} to "
+            f"{format_epsilon(total.epsilon)}, by more than {NEGLIGIBLE:.0%}: step_cost caps it"
+        )
+        return figures, (Warning("step-size-cost", text),)
 
     def _seen_through_models(self, event: Event, clients: int) -> tuple[Event, Any, tuple[str, ...]]:
         """A model user sees sums of noisy messages: the noise of all of them, where their number is fixed."""
         # Not under add-remove: there the absent client's noise is missing too, and shows.
-        if self.mechanism == "gaussian" and isinstance(event, Gaussian) and isinstance(self.cohort, Full):
+        # Nor where models depend on more than the sum: a step size looks at the norm of every message.
+        only_sums = getattr(self.algorithm, "only_sums", True)
+        if self.mechanism == "gaussian" and isinstance(event, Gaussian) and isinstance(self.cohort, Full) and only_sums:
             together = Gaussian(event.noise_multiplier * math.sqrt(clients))
             return together, None, ("every other client adds its noise",)
         return event, None, ()
+
+    def _plain_warnings(self, trust: str) -> Iterator[Warning]:
+        """What a simulation always has to say, and what a reader of one round's figure must know."""
+        if isinstance(self.cohort, Unreliable):
+            text = "the number of clients that answer is random and seen: no amplification is claimed"
+            yield Warning("unreliable-cohort", text)
+        if trust == "local" and self.rounds > 1:
+            text = f"a client that takes part in all {self.rounds} rounds faces the total, not the figure of one round"
+            yield Warning("total-counts", text)
+        text = "noise is drawn in floating point by a simulator; a deployed release needs a secure generator"
+        yield Warning("simulated-noise", text)
 
 
 def plan(
@@ -193,11 +275,13 @@ def plan(
       epsilon: with delta, the guarantee over all rounds that the noise is calibrated to.
       delta: see epsilon.
       noise_multiplier: noise over sensitivity, instead of epsilon.
-      mechanism: "gaussian" (the default where privacy is asked for), "laplace", "qtdl", "binomial" or "none".
+      mechanism: "gaussian" (the default where privacy is asked for), "laplace", "qtdl", "binomial", "privunit" or
+        "none".
       trust: "central", the server adds the noise, or "local", every client does.
       relation: "add-remove" (the default), "zero-out" (with local trust) or "replace-one" (for cohorts by number).
       options: of qtdl and binomial: `levels`, `message_epsilon`, `message_delta`, `noise`, `mu`. Each message meets
-        (message_epsilon, message_delta); the certificate says what all of them together cost at `delta`.
+        (message_epsilon, message_delta); the certificate says what all of them together cost at `delta`. Of privunit:
+        `message_eps0` and `message_eps1` of the direction, `message_eps2` of the norm, and `gamma`.
     """
     require(rounds >= 1, "rounds", rounds, "must be at least 1")
     drawn = parse_cohort(cohort)
@@ -228,22 +312,21 @@ def plan(
         require(not options, next(iter(options), ""), next(iter(options.values()), None), "needs a mechanism: name one")
     else:
         require(trust == "local", "trust", trust, f"{chosen} noise is added by each client: set trust to local")
-        remedy = f"{chosen} is calibrated a message at a time: give message_epsilon and message_delta"
+        needed = ("eps0", "eps1", "eps2") if chosen == "privunit" else ("epsilon",)
+        words = (
+            "message_eps0, message_eps1 and message_eps2"
+            if chosen == "privunit"
+            else "message_epsilon and message_delta"
+        )
+        remedy = f"{chosen} is calibrated a message at a time: give {words}"
         require(not wanted, "epsilon", epsilon if epsilon is not None else noise_multiplier, remedy)
-        require("message_epsilon" in options, "message_epsilon", None, remedy)
+        for name in needed:
+            require(f"message_{name}" in options, f"message_{name}", None, remedy)
         options = {name.removeprefix("message_"): value for name, value in options.items()}
+        if chosen == "privunit":
+            extra = next((name for name in options if name not in (*needed, "gamma")), None)
+            require(extra is None, str(extra), extra, f"privunit takes {words}, and gamma")
     return Plan(algorithm, rounds, drawn, chosen, trust, related, epsilon, delta, noise_multiplier, options)
-
-
-def _plain_warnings(certificate: Certificate, cohort: Cohort) -> tuple[Warning, ...]:
-    """Warnings of the certificate, with what a simulation always has to say."""
-    simulated = Warning(
-        "simulated-noise",
-        "noise is drawn in floating point by a simulator; a deployed release needs a secure generator",
-    )
-    unreliable = isinstance(cohort, Unreliable)
-    text = "the number of clients that answer is random and seen: no amplification is claimed"
-    return (*certificate.warnings, *([Warning("unreliable-cohort", text)] if unreliable else []), simulated)
 
 
 def _require_cohort(cohort: Cohort, clients: int) -> None:

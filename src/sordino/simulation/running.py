@@ -234,6 +234,11 @@ def metrics_row(
         "round": rounds,
         **measured,
         "epsilon": _json_number(_spent(rounds, plan, resolved)),
+        **(
+            {}
+            if info.server is None
+            else {name: float(np.mean(value)) for name, value in info.server._asdict().items()}
+        ),
         "not_private": {
             "participants": float(np.mean(info.participants)),
             "mean_norm": float(np.mean(info.mean_norm)),

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sordino.data import FederatedData, load, partition, quadratic_loss, quadratics
+from sordino.data import FederatedData, linear_regression, load, partition, quadratic_loss, quadratics, squared_residual
 from sordino.data.datasets import check_options
 from sordino.errors import require
 from sordino.models import Batch, FlatLoss, Model, flat, from_loss, get, weighted_mean
@@ -31,7 +31,7 @@ class Task:
     data: FederatedData
     model: Model
     minimum: float | None = None  # of the test loss, where it is known
-    minimiser: np.ndarray | None = None  # where it is
+    minimiser: Vector | None = None  # w*, where it is
 
     @property
     def clients(self) -> int:
@@ -79,7 +79,7 @@ class Task:
 
     @cached_property
     def measure(self) -> Measure:
-        """(w, test set) -> test loss; with classes the accuracy, with a known minimum how far above it the loss is."""
+        """(w, test set) -> test loss; the accuracy, or how far above a known minimum the loss, or off it w, is."""
 
         def measured(w: Vector, x: jax.Array, y: jax.Array) -> dict[str, jax.Array]:
             if self.model.predict is not None:
@@ -87,7 +87,8 @@ class Task:
                 return {"test_loss": loss, "accuracy": accuracy}
             loss = self.loss(w, Batch(x, y, jnp.ones(len(x))))
             above = {} if self.minimum is None else {"suboptimality": loss - jnp.float32(self.minimum)}
-            return {"test_loss": loss, **above}
+            away = {} if self.minimiser is None else {"distance": jnp.linalg.norm(w - self.minimiser)}
+            return {"test_loss": loss, **above, **away}
 
         return measured
 
@@ -120,20 +121,22 @@ def task(
 ) -> Task:
     """A task by name: a data set (see `sordino data list`), how it is dealt to clients, and a model.
 
-    "quadratics" is a problem instead, with a record a client, its own loss and a known minimum.
+    "quadratics" and "linear-regression" are problems instead: a record a client, their own loss, a known minimum.
 
     Args:
-      name: of the data set, or npz:FOLDER, csv:FILE, hf:NAME; or "quadratics".
+      name: of the data set, or npz:FOLDER, csv:FILE, hf:NAME; or "quadratics", "linear-regression".
       clients: how many; with a natural partition, as many as there are.
       partition: "iid", "shards:K", "dirichlet:A", "quantity:A" or "natural" (the default where there is one).
       model: "logistic", "mlp:300,300", "cnn", ...
       partition_seed: of the dealing.
-      options: for the data set's loader; of quadratics `d`, `rank`, `scale` (how far off w_0 is) and `seed`.
+      options: for the data set's loader; of quadratics `d`, `rank`, `scale` (how far off w_0 is) and `seed`;
+        of linear-regression `d`, `u_variance` and `seed`.
     """
-    if name == "quadratics":
+    if name in PROBLEMS:
         require(partition is None, "partition", partition, "every client of this problem has its own record: leave out")
-        check_options(name, _quadratics, options)
-        return _quadratics(clients or 100, **options)
+        make, usual = PROBLEMS[name]
+        check_options(name, make, options)
+        return make(clients or usual, **options)
     dataset = load(name, **options)
     scheme = partition or ("natural" if dataset.client is not None and clients is None else "iid")
     if scheme != "natural":
@@ -157,7 +160,33 @@ def _quadratics(clients: int, *, d: int = 200, rank: int = 20, scale: float = 1.
 
     start, size = np.arange(clients, dtype=np.int32), np.ones(clients, np.int32)
     data = FederatedData(A, centers, start, size, A, centers, classes=0)  # no secrets: f itself is the test
-    return Task("quadratics", data, from_loss(init, loss, name="quadratics"), problem.minimum, problem.minimiser)
+    return Task("quadratics", data, from_loss(init, loss, name="quadratics"), problem.minimum, minimiser)
+
+
+def _linear_regression(clients: int, *, d: int = 500, u_variance: float = 0.1, seed: int = 0) -> Task:
+    """Client i's one record is (x_i, y_i), its loss (x_i^T w - y_i)^2. All share w*; a run starts at 0."""
+    problem = linear_regression(seed, clients, d, u_variance)
+    x, y = problem.x.astype(np.float32), problem.y.astype(np.float32)
+
+    def init(key: Key) -> Vector:
+        del key  # a convex loss needs no luck
+        return jnp.zeros(d, jnp.float32)
+
+    def loss(w: Vector, batch: Batch) -> jax.Array:
+        each = jax.vmap(squared_residual, in_axes=(None, 0))(w, (batch.x, batch.y))
+        return weighted_mean(each, batch.weight)
+
+    start, size = np.arange(clients, dtype=np.int32), np.ones(clients, np.int32)
+    data = FederatedData(x, y, start, size, x, y, classes=0)  # no secrets: F itself is the test
+    minimiser = jnp.asarray(problem.minimiser, jnp.float32)
+    model = from_loss(init, loss, name="linear-regression")
+    return Task("linear-regression", data, model, problem.minimum, minimiser)
+
+
+PROBLEMS: dict[str, tuple[Callable[..., Task], int]] = {
+    "quadratics": (_quadratics, 100),
+    "linear-regression": (_linear_regression, 1000),
+}
 
 
 def _partition(dataset: Any, scheme: str, clients: int | None, seed: int) -> FederatedData:

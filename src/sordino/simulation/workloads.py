@@ -169,11 +169,6 @@ def _loop(
     for client in who:
         sums = _one_client(client, shared, setting)
         total = sums if total is None else jax.tree.map(jnp.add, total, sums)
-    scale = algorithm.noise_scale(carry.server)
-    noisy = engine.add_noise(mechanism, total, engine.round_key(key, number, engine.NOISE), scale, setting)  # type: ignore[arg-type]
-    planned = setting.cohort.planned(setting.population)
-    server, _ = algorithm.server(
-        engine.round_key(key, number, engine.SERVER), carry.server, noisy, jnp.float32(0), planned
-    )
+    server, _ = engine.serve(algorithm, mechanism, carry.server, total, key=key, k=number, setting=setting)  # type: ignore[arg-type]
     result: Carry = jax.block_until_ready(Carry(server, carry.clients))
     return result

@@ -1,0 +1,107 @@
+"""The adaptive global step size of FedEXP, as a piece that a server puts between the mean message and its own step.
+
+Takakura, Liew, Hasegawa: Accelerating Differentially Private Federated Learning via Adaptive Extrapolation. With
+c_i the message of client i, Delta_i what it was before noise, and c~ the (noisy) mean over M clients:
+
+    no privacy       eta_g = max{1, (1/M) sum ||Delta_i||^2              / ||c~||^2}       (2)
+    naive            eta_g = max{1, (1/M) sum ||c_i||^2                  / ||c~||^2}       (3), explodes under noise
+    local, Gaussian  eta_g = max{1, ((1/M) sum ||c_i||^2 - d sigma^2)    / ||c~||^2}       (6)
+    local, PrivUnit  eta_g = max{1, (1/M) sum s^_i                       / ||c~||^2}       (8), s^_i by Algorithm 5
+    central          eta_g = max{1, ((1/M) sum ||Delta_i||^2 + xi)       / ||c~||^2}       (7), xi ~ N(0, sigma_xi^2)
+
+"corrected" is (2), (6), (7) or (8), as trust and mechanism have it; "naive" is (3), for comparison. In (6) and (8) the
+step size is computed from messages that are private already and costs nothing. In (7) it is a release of its own:
+a client moves the sum of squared norms by at most C^2 under every relation, since ||Delta_i|| <= C. With s the noise
+std of the sum of messages (sigma sqrt(M) in the paper) and s_xi that of the sum of squared norms (M sigma_xi):
+
+    s_xi = d s^2 / M                                      sigma_xi = d sigma^2 / M, the paper's
+    s_xi = max{d s^2 / M, C^2 s / (step_cost S)}          S the sensitivity of the sum of messages
+
+Under the second, mu_xi is at most step_cost times the mu of the messages.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass, field
+
+import jax
+import jax.numpy as jnp
+
+from sordino.errors import InvalidInput, require
+from sordino.privacy.events import Gaussian
+from sordino.pytrees import pytree
+from sordino.types import Aggregate, Bounder, Circumstances, Key, Scalar, Vector
+
+__all__ = ["STEP_SIZES", "Extrapolation", "extrapolation"]
+
+STEP_SIZES = ("corrected", "naive")
+
+
+@pytree
+@dataclass(frozen=True)
+class Extrapolation:
+    """See the module."""
+
+    rule: str = field(metadata={"static": True})
+    step_cost: float | None = field(metadata={"static": True})
+    noise_std: Scalar | None = None  # s_xi, of a central release; None where nothing beside the messages is released
+
+    def __call__(self, key: Key, mean: Vector, total: Aggregate, squares: jax.Array, r: Scalar) -> jax.Array:
+        """eta_g from the noisy mean, the statistics of the messages and, if central, the sum of squared norms."""
+        if self.noise_std is not None:
+            numerator = squares + self.noise_std * jax.random.normal(key, dtype=mean.dtype)
+        else:
+            known = total.sum_of_squared_norms if self.rule == "naive" else total.squared_norms_before_noise
+            assert known is not None  # `resolve` refuses what does not know it
+            numerator = known
+        denominator = jnp.vdot(mean, mean)
+        some = denominator >= jnp.finfo(mean.dtype).tiny  # a round without anybody has no direction
+        return jnp.where(some, jnp.maximum(1.0, numerator / r / jnp.where(some, denominator, 1.0)), 1.0)
+
+    def resolve(self, circumstances: Circumstances, bound: Bounder | None, C: float | None) -> Extrapolation:
+        """The rule under a plan, for messages capped by `bound` whose measured part has norm at most C."""
+        mechanism = circumstances.mechanism
+        if circumstances.trust != "central":
+            name = type(mechanism).__name__
+            remedy = f"the squared norms behind {name} messages cannot be estimated: use gaussian or privunit"
+            require(hasattr(mechanism, "squared_norm"), "step_size", self.rule, remedy)
+            return dataclasses.replace(self, noise_std=None)
+        remedy = "naive speaks of local noise; with central trust corrected releases the sum of squared norms"
+        require(self.rule == "corrected", "step_size", self.rule, remedy)
+        gaussian = bound is not None and C is not None and hasattr(mechanism, "noise_std")
+        require(gaussian, "step_size", self.rule, "with central trust the step size needs a bound and gaussian noise")
+        assert bound is not None
+        assert C is not None
+        s = float(mechanism.noise_std)
+        s_xi = circumstances.d * s**2 / circumstances.planned
+        if self.step_cost is not None:
+            s_xi = max(s_xi, C**2 * s / (self.step_cost * float(bound.sensitivity(circumstances.relation))))
+        return dataclasses.replace(self, noise_std=s_xi)
+
+    @property
+    def is_release(self) -> bool:
+        """Whether the clients' squared norms are summed beside their messages."""
+        return self.noise_std is not None
+
+    def event(self, C: Scalar) -> Gaussian | None:
+        """What the noisy sum of squared norms costs, where there is one: its sensitivity is C^2."""
+        return None if self.noise_std is None else Gaussian(float(self.noise_std) / float(C) ** 2)
+
+
+def squared_norm(message: Vector, C: Scalar) -> jax.Array:
+    """||Delta||^2, at most C^2 whatever rounding does."""
+    return jnp.minimum(jnp.vdot(message, message), jnp.float32(C) ** 2)
+
+
+def extrapolation(step_size: str | None, step_cost: float | None = None) -> Extrapolation | None:
+    """The rule that a run file names; None leaves the server's step size alone."""
+    if step_size is None:
+        require(step_cost is None, "step_cost", step_cost, "is about the step size: give step_size too, or leave out")
+        return None
+    if step_size not in STEP_SIZES:
+        raise InvalidInput("step_size", step_size, "use one of " + ", ".join(STEP_SIZES))
+    usable = step_cost is None or 0 < step_cost < math.inf
+    require(usable, "step_cost", step_cost, "must be positive; 0.2 raises a round's mu by at most 2 %")
+    return Extrapolation(step_size, step_cost)

@@ -1,0 +1,63 @@
+"""FedEXP and DP-FedEXP: FedAvg whose server extrapolates, by a step size that it reads off the messages.
+
+Takakura, Liew, Hasegawa: Accelerating Differentially Private Federated Learning via Adaptive Extrapolation
+(Algorithms 1 and 2; FedEXP without privacy: Jhunjhunwala, Wang, Joshi):
+
+    for t = 1, ..., T
+      server sends w^(t-1) to all clients
+      client i:  Delta~_i = w_i^(t-1,tau) - w^(t-1)                       tau local steps of size eta_l
+                 Delta_i  = min{C / ||Delta~_i||, 1} Delta~_i
+                 send c_i = LocalRandomizer(Delta_i)                       local;   central: Delta_i itself
+      server:    c~ = (1/M) sum_i c_i                                      central: + N(0, sigma^2 / M)
+                 eta_g by (6), (8) or (7), see `extrapolation`
+                 w^(t) = w^(t-1) + eta_g c~
+    return (w^(T-1) + w^(T)) / 2
+
+Everything but eta_g is FedAvg (messages here are w^(t-1) - w_i^(t-1,tau), so the server subtracts). The paper's final
+model is the mean of the last two iterates, since the step size makes them oscillate.
+"""
+
+from __future__ import annotations
+
+from sordino.algorithms.fedavg import FedAvg, fedavg
+from sordino.algorithms.schedules import StepSize
+from sordino.types import Bounder
+
+__all__ = ["fedexp"]
+
+
+def fedexp(
+    *,
+    local_steps: int,
+    local_lr: StepSize,
+    bound: Bounder | None = None,
+    batch_size: int | None = None,
+    weight_decay: float = 0.0,
+    step_size: str = "corrected",
+    step_cost: float | None = None,
+    output: str = "mean-of-last-two",
+) -> FedAvg:
+    """FedEXP, LDP-FedEXP or CDP-FedEXP: noise and trust are chosen by the plan.
+
+    Args:
+      local_steps: tau.
+      local_lr: eta_l: a number, {start, decay}, {values, until} or a schedule.
+      bound: `so.clip(C)` or another bound that stays; None sends the update as it is (not private).
+      batch_size: records a step; all of the client's if left out.
+      weight_decay: L2, added to the gradient.
+      step_size: "corrected", or "naive" for equation (3), which local noise makes explode.
+      step_cost: with central trust, how much of a message's mu the release behind the step size may cost at most; if
+        left out, sigma_xi = d sigma^2 / M, which is cheap for M much smaller than d only.
+      output: "mean-of-last-two", "last" or "random".
+    """
+    return fedavg(
+        local_steps=local_steps,
+        local_lr=local_lr,
+        bound=bound,
+        batch_size=batch_size,
+        weight_decay=weight_decay,
+        message="difference",
+        output=output,
+        step_size=step_size,
+        step_cost=step_cost,
+    )

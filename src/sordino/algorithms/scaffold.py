@@ -1,0 +1,237 @@
+"""SCAFFOLD, and DP-SCAFFOLD at client level: control variates against the drift of local training.
+
+Karimireddy, Kale, Mohri, Reddi, Stich, Suresh: SCAFFOLD (Algorithm 1, option II), with x_t as in Noble, Bellet,
+Dieuleveut: Differentially Private Federated Learning on Heterogeneous Data. For N clients, of which r take part:
+
+    server sends (x, c)
+    client i:  y = x;   y <- y - eta_l (grad f_i(y) - c_i + c)                K local steps
+               c_i+ = c_i - c + (x - y) / (K eta_l)
+               (Delta y, Delta c) = (y - x, c_i+ - c_i)
+               Delta y <- bound(Delta y, C),   Delta c <- bound(Delta c, C_c)
+               send both;   c_i <- c_i + Delta c
+    server:    x <- x + eta_g (1/r) sum Delta y,   c <- c + (1/N) sum Delta c
+
+The two are sent as one message (-Delta y, (C / C_c) Delta c) in R^{2d}, each half of norm at most C. So one mechanism
+serves both, the sensitivity is that of a vector of norm sqrt(2) C, and Gaussian noise costs mu^2 = mu_y^2 + mu_c^2.
+A client keeps what it sent, without its noise: c_i starts at zero, and c is the mean of the c_i but for noise. An
+absent client keeps its c_i. The step size of FedEXP, if asked for, looks at the first half alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from sordino.algorithms.extrapolation import Extrapolation, extrapolation, squared_norm
+from sordino.algorithms.fedavg import ClientInfo, ServerInfo, bounded
+from sordino.algorithms.local import ClientData, LocalTraining
+from sordino.algorithms.schedules import Schedule, StepSize, as_schedule
+from sordino.algorithms.server import OUTPUTS, Output
+from sordino.bounding import AdaptiveClip
+from sordino.errors import InvalidInput, require
+from sordino.privacy.events import Event
+from sordino.pytrees import pytree
+from sordino.types import Aggregate, Bounder, BoundInfo, Circumstances, Key, Memory, Relation, Scalar, Vector
+
+__all__ = ["BothHalves", "Broadcast", "Scaffold", "ServerState", "scaffold"]
+
+
+@pytree
+@dataclass(frozen=True)
+class BothHalves:
+    """Bounds each half of a vector by C: the whole has norm at most sqrt(2) C."""
+
+    half: Bounder
+
+    @property
+    def bound(self) -> Scalar:
+        """The largest norm that can leave."""
+        return math.sqrt(2) * self.half.bound
+
+    def __call__(self, vector: Vector) -> tuple[Vector, BoundInfo]:
+        """Bound one vector; a half that is not finite drops both. The norm told is that of the first half."""
+        return _both(vector, self.half)
+
+    def sensitivity(self, relation: Relation) -> Scalar:
+        """How far, in L2, the sum over clients can move between neighbours under `relation`."""
+        return math.sqrt(2) * self.half.sensitivity(relation)
+
+
+class Broadcast(NamedTuple):
+    """What a client of round k receives."""
+
+    x: Vector
+    c: Vector
+    k: jax.Array
+
+
+class ServerState(NamedTuple):
+    """x, the server's control variate c, and the iterate that is given out."""
+
+    x: Vector
+    c: Vector
+    output: Output
+    k: jax.Array
+
+
+@pytree
+@dataclass(frozen=True)
+class Scaffold:
+    """See the module."""
+
+    bound: BothHalves | None
+    control_scale: Scalar  # C / C_c
+    local: LocalTraining
+    server_lr: Any  # eta_g, a Schedule
+    step_size: Extrapolation | None
+    participation: Scalar | None  # r / N, known when a plan resolves
+    output: str = field(metadata={"static": True})
+
+    message_parts = 2
+
+    def init_server(self, w: Vector) -> ServerState:
+        """x_0 and c = 0."""
+        return ServerState(w, jnp.zeros_like(w), Output.init(w), jnp.int32(0))
+
+    def init_client(self, w: Vector) -> Vector:
+        """c_i = 0."""
+        return jnp.zeros_like(w)
+
+    def broadcast(self, state: ServerState) -> Broadcast:
+        """What the server sends."""
+        return Broadcast(state.x, state.c, state.k)
+
+    def client(
+        self, key: Key, received: Broadcast, c_i: Vector, data: ClientData
+    ) -> tuple[Vector, jax.Array, Vector, ClientInfo]:
+        """(-Delta y, (C / C_c) Delta c), ||Delta y||^2 where it is released, the new c_i, info."""
+        x, c, k = received
+        y = self.local(key, x, data, k, correction=c - c_i)
+        delta_c = -c + (x - y) / (self.local.steps * self.local.lr(k))
+        message = jnp.concatenate([x - y, self.control_scale * delta_c])
+        message, info = _both(message, None if self.bound is None else self.bound.half)
+        sent_y, sent_c = jnp.split(message, 2)
+        beside = jnp.float32(0)
+        if self.bound is not None and self.step_size is not None and self.step_size.is_release:
+            beside = squared_norm(sent_y, self.bound.half.bound)
+        c_i = c_i + sent_c / self.control_scale
+        return message, beside, c_i, ClientInfo(info.norm, info.clipped, info.dropped)
+
+    def server(
+        self, key: Key, state: ServerState, total: Aggregate, extra: jax.Array, r: Scalar
+    ) -> tuple[ServerState, ServerInfo | None]:
+        """x and c of the next round from the (noisy) sum of messages and the planned cohort r."""
+        assert self.participation is not None  # a plan resolves it
+        key_output, key_step = jax.random.split(key)
+        mean_y, mean_c = jnp.split(total.sum / r, 2)
+        info, schedule = None, self.server_lr
+        if self.step_size is not None:
+            eta_g = self.step_size(key_step, mean_y, total, extra, r)
+            mean_y, info = eta_g * mean_y, ServerInfo(eta_g)
+        x = state.x - schedule(state.k) * mean_y
+        c = state.c + self.participation * mean_c / self.control_scale
+        output = state.output.after(self.output, key_output, state.x, x, state.k)
+        return ServerState(x, c, output, state.k + 1), info
+
+    def resolve(self, circumstances: Circumstances) -> Scaffold:
+        """The method under a plan: how many take part, and the noise of a step size that is released."""
+        rule = self.step_size
+        if rule is not None:
+            if hasattr(circumstances.mechanism, "direction"):
+                remedy = "PrivUnit tells the length of both halves together: leave step_size out, or use gaussian noise"
+                raise InvalidInput("step_size", rule.rule, remedy)
+            C = None if self.bound is None else float(self.bound.half.bound)
+            rule = rule.resolve(circumstances, self.bound, C)
+        participation = circumstances.planned / circumstances.clients
+        return dataclasses.replace(self, step_size=rule, participation=participation)
+
+    @property
+    def only_sums(self) -> bool:
+        """Whether models depend on messages through their sum alone: not with a step size, which looks at norms."""
+        return self.step_size is None
+
+    @property
+    def memory(self) -> Memory:
+        """A client keeps its control variate, which began at zero."""
+        return Memory.ZERO
+
+    def extra_event(self, relation: Relation) -> Event | None:
+        """What the sum of squared norms that sets the step size costs."""
+        return (
+            self.step_size.event(self.bound.half.bound)
+            if self.step_size is not None and self.bound is not None
+            else None
+        )
+
+    def noise_scale(self, state: ServerState) -> Scalar:
+        """The bound stays."""
+        return 1.0
+
+    def params(self, state: ServerState) -> Vector:
+        """The iterate that is given out."""
+        return state.output.iterate
+
+
+def scaffold(
+    *,
+    local_steps: int,
+    local_lr: StepSize,
+    bound: Bounder | None = None,
+    control_bound: float | None = None,
+    server_lr: StepSize = 1.0,
+    batch_size: int | None = None,
+    weight_decay: float = 0.0,
+    step_size: str | None = None,
+    step_cost: float | None = None,
+    output: str = "last",
+) -> Scaffold:
+    """SCAFFOLD and, with a bound and a plan's noise, DP-SCAFFOLD at client level.
+
+    Args:
+      local_steps: K.
+      local_lr: eta_l: a number, {start, decay}, {values, until} or a schedule.
+      bound: of Delta y, for instance `so.clip(C)`; None sends both as they are (not private).
+      control_bound: C_c, of Delta c; C / (K eta_l) of round 0 if left out, what Delta y of norm C amounts to.
+      server_lr: eta_g.
+      batch_size: records a step; all of the client's if left out.
+      weight_decay: L2, added to the gradient.
+      step_size: "corrected" or "naive", FedEXP's step size on top of eta_g; none if left out.
+      step_cost: with central trust, how much of a message's mu the release behind the step size may cost at most.
+      output: "last", "mean-of-last-two" or "random".
+    """
+    require(local_steps >= 1, "local_steps", local_steps, "must be at least 1")
+    require(batch_size is None or batch_size >= 1, "batch_size", batch_size, "must be at least 1, or left out")
+    require(weight_decay >= 0, "weight_decay", weight_decay, "must not be negative")
+    if output not in OUTPUTS:
+        raise InvalidInput("output", output, "use one of " + ", ".join(OUTPUTS))
+    if isinstance(bound, AdaptiveClip):
+        raise InvalidInput("bound", "adaptive_clip", "both messages need bounds that stay: use clip or normalize")
+    eta: Schedule = as_schedule(local_lr, "local_lr")
+    control_scale = local_steps * float(eta(jnp.int32(0)))
+    if control_bound is not None:
+        require(bound is not None, "control_bound", control_bound, "give bound, of the update, too")
+        assert bound is not None
+        require(0 < control_bound < math.inf, "control_bound", control_bound, "must be positive and finite")
+        control_scale = float(bound.bound) / control_bound
+    return Scaffold(
+        None if bound is None else BothHalves(bound),
+        control_scale,
+        LocalTraining(eta, 0.0, weight_decay, local_steps, batch_size),
+        as_schedule(server_lr, "server_lr"),
+        extrapolation(step_size, step_cost),
+        None,
+        output,
+    )
+
+
+def _both(vector: Vector, half: Bounder | None) -> tuple[Vector, BoundInfo]:
+    """Each half within its bound; where one is not finite, both are dropped."""
+    (y, info_y), (c, info_c) = (bounded(part, half) for part in jnp.split(vector, 2))
+    dropped = info_y.dropped | info_c.dropped
+    clipped = (info_y.clipped | info_c.clipped) & ~dropped
+    return jnp.where(dropped, 0.0, jnp.concatenate([y, c])), BoundInfo(info_y.norm, clipped, dropped)

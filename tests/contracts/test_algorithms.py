@@ -1,0 +1,122 @@
+"""What every method in METHODS must do, whatever else it does."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sordino as so
+from sordino.algorithms import METHODS
+from sordino.algorithms.local import ClientData
+from sordino.data import FederatedData
+from sordino.mechanisms import none
+from sordino.models import get
+from sordino.simulation import Task
+from sordino.types import Aggregate, Algorithm, Circumstances, Memory, Relation
+
+CLIENTS, D = 6, 8
+KEY = jax.random.key(3)
+
+
+def toy() -> Task:
+    rng = np.random.default_rng(0)
+    size = np.array([3, 1, 5, 2, 4, 3], np.int32)
+    x = rng.normal(size=(size.sum(), 3)).astype(np.float32)
+    y = (x @ [1.0, -2.0, 0.5] > 0).astype(np.int32)
+    start = (np.cumsum(size) - size).astype(np.int32)
+    return Task("toy", FederatedData(x, y, start, size, x, y, 2), get("logistic", (3,), 2))
+
+
+TASK = toy()
+
+
+def usual_arguments(factory: Any) -> dict[str, Any]:
+    """A value for every argument that a factory does not know a value of itself."""
+    known = {"local_steps": 3, "local_lr": 0.5}
+    parameters = inspect.signature(factory).parameters.values()
+    return {p.name: known[p.name] for p in parameters if p.default is p.empty}
+
+
+def made(name: str, bound: Any) -> Any:
+    factory = METHODS[name]
+    method = factory(bound=bound, **usual_arguments(factory))
+    if hasattr(method, "resolve"):
+        method = method.resolve(Circumstances("none", none(), Relation.ZERO_OUT, TASK.d, CLIENTS, 3.0))
+    return method
+
+
+def data(client: int) -> ClientData:
+    r = TASK.records
+    return ClientData(TASK.loss, r.x, r.y, r.start[client], r.size[client], TASK.largest)
+
+
+@pytest.mark.parametrize("bound", [None, so.clip(0.01), so.normalize(0.5)], ids=["none", "clip", "normalize"])
+@pytest.mark.parametrize("name", METHODS)
+class TestEveryMethod:
+    def test_is_an_algorithm(self, name, bound):
+        method = made(name, bound)
+        assert isinstance(method, Algorithm)
+        assert isinstance(method.memory, Memory)
+        assert (method.bound is None) == (bound is None)
+
+    def test_client_sends_a_bounded_message_and_keeps_its_structure(self, name, bound):
+        method = made(name, bound)
+        w = TASK.initial(KEY)
+        received, state = method.broadcast(method.init_server(w)), method.init_client(w)
+        for client in range(CLIENTS):
+            g, extra, new, info = method.client(KEY, received, state, data(client))
+            assert g.shape == (getattr(method, "message_parts", 1) * D,)
+            assert extra.shape == ()
+            assert jax.tree.structure(new) == jax.tree.structure(state)
+            assert [leaf.shape for leaf in jax.tree.leaves(new)] == [leaf.shape for leaf in jax.tree.leaves(state)]
+            assert float(jnp.linalg.norm(g)) > 0
+            assert {"norm", "clipped", "dropped"} <= set(info._fields)
+            if bound is not None:
+                assert float(np.linalg.norm(np.asarray(g, np.float64))) <= float(method.bound.bound)
+                assert float(method.bound.sensitivity(Relation.REPLACE_ONE)) >= 2 * np.linalg.norm(g)
+
+    def test_client_is_a_function_of_its_arguments(self, name, bound):
+        method, w = made(name, bound), TASK.initial(KEY)
+        received, state = method.broadcast(method.init_server(w)), method.init_client(w)
+        first, again = (method.client(KEY, received, state, data(2)) for _ in range(2))
+        jax.tree.map(np.testing.assert_array_equal, first, again)
+
+    def test_a_client_that_is_not_finite_sends_zero_and_keeps_a_finite_state(self, name, bound):
+        method, w = made(name, bound), TASK.initial(KEY)
+        received, state = method.broadcast(method.init_server(w)), method.init_client(w)
+        r = TASK.records
+        broken = ClientData(TASK.loss, r.x * jnp.nan, r.y, r.start[0], r.size[0], TASK.largest)
+        g, extra, new, info = method.client(KEY, received, state, broken)
+        assert not np.any(g)
+        assert np.isfinite(extra)
+        assert bool(info.dropped)
+        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(new))
+
+    def test_server_moves_against_the_sum_and_divides_by_the_planned_cohort(self, name, bound):
+        method, w = made(name, bound), TASK.initial(KEY)
+        server = method.init_server(w)
+        assert jax.tree.structure(server) == jax.tree.structure(method.server(KEY, server, total(method), 0.0, 3.0)[0])
+        np.testing.assert_array_equal(method.params(server), w)
+        moved = method.params(method.server(KEY, server, total(method), jnp.float32(0), 3.0)[0]) - w
+        assert np.all(np.asarray(moved) < 0)
+        less = method.params(method.server(KEY, server, total(method), jnp.float32(0), 6.0)[0]) - w
+        assert np.all(np.asarray(moved) <= np.asarray(less) * 0.99)
+
+    def test_numbers_are_leaves(self, name, bound):
+        """A method of other numbers has the same structure: a sweep is one program."""
+        arguments = usual_arguments(METHODS[name])
+        other = METHODS[name](bound=bound, **(arguments | {"local_lr": 0.1}))
+        same = METHODS[name](bound=bound, **arguments)
+        assert jax.tree.structure(other) == jax.tree.structure(same)
+        assert jax.tree.leaves(other) != jax.tree.leaves(same)
+
+
+def total(method: Any) -> Aggregate:
+    message = jnp.ones(getattr(method, "message_parts", 1) * D)
+    # One client's: no extrapolation, whatever the planned cohort.
+    return Aggregate(message, jnp.float32(0.1), jnp.float32(0.1))
