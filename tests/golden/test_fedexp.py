@@ -28,7 +28,7 @@ X = [np.array([[1.0, 2.0], [-1.0, 0.5]]), np.array([[0.5, -1.0], [2.0, 1.0], [0.
 Y = [np.array([1.0, -2.0]), np.array([0.5, 3.0, -1.0])]
 W0 = np.array([0.3, -0.2])
 ETA, TAU, C = 0.1, 3, 0.4
-EXPERIMENTS = Path(__file__).parents[2] / "experiments" / "papers" / "paper1" / "runs"
+EXPERIMENTS = Path(__file__).parents[2] / "src" / "sordino" / "experiments" / "papers" / "paper1" / "runs"
 
 
 def squared_loss(w: jax.Array, batch: Batch) -> jax.Array:
