@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     import sordino.privacy.events as events
+    from sordino.algorithms.error_feedback import dp_sgd, error_feedback
     from sordino.algorithms.fedavg import fedavg
     from sordino.bounding import adaptive_clip, clip, normalize, smoothed_normalize
     from sordino.mechanisms import (
@@ -71,6 +72,7 @@ _HOMES = {
         "epsilon_of",
         "read_ledger",
     ),
+    "sordino.algorithms.error_feedback": ("dp_sgd", "error_feedback"),
     "sordino.algorithms.fedavg": ("fedavg",),
     "sordino.simulation": ("load_model", "plan", "simulate", "task"),
     "sordino.types": ("Algorithm", "Bounder", "Mechanism", "Observer", "Relation", "Unit"),
@@ -100,7 +102,9 @@ __all__ = [
     "clip",
     "delta_of",
     "discrete_gaussian",
+    "dp_sgd",
     "epsilon_of",
+    "error_feedback",
     "events",
     "fedavg",
     "gaussian",

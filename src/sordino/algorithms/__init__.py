@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from sordino.algorithms.error_feedback import dp_sgd, error_feedback
 from sordino.algorithms.fedavg import fedavg
 
 __all__ = ["METHODS"]
 
-METHODS: dict[str, Callable[..., Any]] = {"fedavg": fedavg}
+METHODS: dict[str, Callable[..., Any]] = {"dp_sgd": dp_sgd, "error_feedback": error_feedback, "fedavg": fedavg}

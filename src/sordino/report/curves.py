@@ -11,6 +11,8 @@ __all__ = ["measure_of", "plot_history"]
 # What a row may hold, the most telling first: key, axis, factor.
 MEASURES = (
     ("accuracy", "test accuracy (%)", 100.0),
+    ("distance", "distance to the minimiser", 1.0),
+    ("gradient_norm", "norm of the gradient", 1.0),
     ("suboptimality", "suboptimality", 1.0),
     ("test_loss", "test loss", 1.0),
 )

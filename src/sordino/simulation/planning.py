@@ -11,10 +11,12 @@ from typing import Any
 from sordino.bounding import AdaptiveClip
 from sordino.errors import InvalidInput, require
 from sordino.mechanisms import binomial, gaussian, laplace, none, qtdl
+from sordino.privacy.accountants import epsilon_of
 from sordino.privacy.calibration import calibrate, calibrate_gaussian
 from sordino.privacy.certification import certify
-from sordino.privacy.events import Assumed, Event, Gaussian, NonPrivate, Pure, Repeated, parts_of, sampled
-from sordino.privacy.guarantee import Certificate, Warning
+from sordino.privacy.events import Assumed, Claimed, Event, Gaussian, NonPrivate, Pure, Repeated, parts_of, sampled
+from sordino.privacy.guarantee import Certificate, Warning, format_epsilon
+from sordino.privacy.published import normec_noise
 from sordino.privacy.sampling import Full as FullSampling
 from sordino.simulation.cohort import Cohort, FixedSize, Full, Unreliable, parse_cohort
 from sordino.types import Observer, Relation, Unit
@@ -22,6 +24,7 @@ from sordino.types import Observer, Relation, Unit
 __all__ = ["Plan", "Resolved", "plan"]
 
 MECHANISMS = ("gaussian", "laplace", "qtdl", "binomial", "none")
+CALIBRATIONS = ("numeric", "norm-ec")
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,7 @@ class Plan:
     delta: float | None
     noise_multiplier: float | None
     options: Mapping[str, Any] = field(default_factory=dict)
+    calibration: str = "numeric"
 
     def resolve(self, d: int, clients: int) -> Resolved:
         """Calibrate the noise and certify, for d parameters and this many clients."""
@@ -75,7 +79,22 @@ class Plan:
             return self._resolved(laplace(scale), Pure(1 / z), self.trust, d, clients, z)
         # The indicators of an adaptive bound take a part of the budget z; the two are one joint Gaussian release.
         z_vector = bound.vector_noise_multiplier(z, self.relation) if isinstance(bound, AdaptiveClip) else z
-        return self._resolved(gaussian(z_vector * sensitivity), Gaussian(z), self.trust, d, clients, z)
+        return self._resolved(gaussian(z_vector * sensitivity), self._gaussian_event(z), self.trust, d, clients, z)
+
+    def _gaussian_event(self, z: float) -> Event:
+        """Gaussian noise; where a paper's formula falls short of what it claims, the claim and that it is false."""
+        if self.calibration == "numeric":
+            return Gaussian(z)
+        assert self.epsilon is not None
+        assert self.delta is not None
+        true = epsilon_of(Repeated(Gaussian(z), self.rounds), self.delta, self.relation)
+        if true <= self.epsilon:
+            return Gaussian(z)
+        claim = (
+            f"alpha-NormEC's noise sqrt(K log(1/delta))/epsilon claims epsilon = {self.epsilon:g} at delta = "
+            f"{self.delta:g} for {self.rounds} messages: false, under {self.relation} it is {format_epsilon(true)}"
+        )
+        return Claimed(claim, Gaussian(z))
 
     def _calibrated(self, clients: int) -> float:
         """The noise multiplier: given, or the least that meets (epsilon, delta) against whom it is promised."""
@@ -83,6 +102,8 @@ class Plan:
             return self.noise_multiplier
         assert self.epsilon is not None
         assert self.delta is not None
+        if self.calibration == "norm-ec":  # a std for messages of norm 1, whatever the relation
+            return normec_noise(self.rounds, self.epsilon, self.delta) / self.relation.units_moved
         # Local noise is promised against the server, which sees who was sampled: no amplification.
         sampling = self.cohort.sampling(clients) if self.trust == "central" else FullSampling()
         if self.mechanism == "laplace":
@@ -119,7 +140,7 @@ class Plan:
             views[Observer.SERVER] = (bare, None, ())
             views[Observer.MODEL_USER] = (event, sampling, ("the server adds the noise and keeps updates to itself",))
         else:
-            views[Observer.SERVER] = (event, None, ())
+            views[Observer.SERVER] = (event, None, _of(self.algorithm, "assumptions", Observer.SERVER))
             views[Observer.MODEL_USER] = self._seen_through_models(event, clients)
         certificate = Certificate(())
         unit = Unit.RECORD if any(isinstance(part, Assumed) for part in parts_of(event)) else Unit.CLIENT
@@ -136,7 +157,8 @@ class Plan:
                 memory=self.algorithm.memory,
                 assumptions=assumptions,
             )
-        certificate = dataclasses.replace(certificate, warnings=_plain_warnings(certificate, self.cohort))
+        warnings = (*_plain_warnings(certificate, self.cohort), *_of(self.algorithm, "warnings"))
+        certificate = dataclasses.replace(certificate, warnings=warnings)
         noise = {"parameters": float(d), "clients": float(clients), "planned_cohort": self.cohort.planned(clients)}
         if z is not None:
             noise |= {"noise_multiplier": z}
@@ -147,13 +169,19 @@ class Plan:
             ("update", (observer,), sampled(seen, drawn or FullSampling()))
             for observer, (seen, drawn, _) in views.items()
         )
-        return Resolved(self.algorithm, mechanism, trust, certificate, releases, noise)
+        algorithm = self.algorithm
+        if hasattr(algorithm, "planned"):  # one that has to know how many clients there are
+            algorithm = algorithm.planned(clients, trust, str(self.cohort))
+        return Resolved(algorithm, mechanism, trust, certificate, releases, noise)
 
     def _seen_through_models(self, event: Event, clients: int) -> tuple[Event, Any, tuple[str, ...]]:
         """A model user sees sums of noisy messages: the noise of all of them, where their number is fixed."""
+        noise = event.event if isinstance(event, Claimed) else event  # what is claimed is about the server
+        # A first release scaled to the noise of the sum has nothing to gain from it.
+        gains = isinstance(self.cohort, Full) and not getattr(self.algorithm, "sum_at_full_sensitivity", False)
         # Not under add-remove: there the absent client's noise is missing too, and shows.
-        if self.mechanism == "gaussian" and isinstance(event, Gaussian) and isinstance(self.cohort, Full):
-            together = Gaussian(event.noise_multiplier * math.sqrt(clients))
+        if self.mechanism == "gaussian" and isinstance(noise, Gaussian) and gains:
+            together = Gaussian(noise.noise_multiplier * math.sqrt(clients))
             return together, None, ("every other client adds its noise",)
         return event, None, ()
 
@@ -169,6 +197,7 @@ def plan(
     mechanism: str | None = None,
     trust: str = "central",
     relation: str | None = None,
+    calibration: str = "numeric",
     **options: Any,
 ) -> Plan:
     """What would run, and what it would promise.
@@ -183,6 +212,8 @@ def plan(
       mechanism: "gaussian" (the default where privacy is asked for), "laplace", "qtdl", "binomial" or "none".
       trust: "central", the server adds the noise, or "local", every client does.
       relation: "add-remove" (the default), "zero-out" (with local trust) or "replace-one" (for cohorts by number).
+      calibration: "numeric", the least noise that meets epsilon; or "norm-ec", the formula of that paper (with local
+        trust), which does not: the certificate says what it gives.
       options: of qtdl and binomial: `levels`, `message_epsilon`, `message_delta`, `noise`, `mu`. Each message meets
         (message_epsilon, message_delta); the certificate says what all of them together cost at `delta`.
     """
@@ -201,6 +232,12 @@ def plan(
         raise InvalidInput(
             "relation", related, f"a cohort {cohort} is analysed under replace-one: use that, or poisson:Q"
         )
+    if calibration not in CALIBRATIONS:
+        raise InvalidInput("calibration", calibration, "use one of " + ", ".join(CALIBRATIONS))
+    if calibration == "norm-ec":
+        right = chosen == "gaussian" and epsilon is not None
+        require(right, "calibration", calibration, "turns epsilon and delta into Gaussian noise: give both")
+        require(trust == "local", "trust", trust, "the formula is for noise that each client adds: set trust to local")
     if chosen in ("gaussian", "laplace"):
         require(
             (epsilon is None) != (noise_multiplier is None),
@@ -219,7 +256,14 @@ def plan(
         require(not wanted, "epsilon", epsilon if epsilon is not None else noise_multiplier, remedy)
         require("message_epsilon" in options, "message_epsilon", None, remedy)
         options = {name.removeprefix("message_"): value for name, value in options.items()}
-    return Plan(algorithm, rounds, drawn, chosen, trust, related, epsilon, delta, noise_multiplier, options)
+    return Plan(
+        algorithm, rounds, drawn, chosen, trust, related, epsilon, delta, noise_multiplier, options, calibration
+    )
+
+
+def _of(algorithm: Any, name: str, *arguments: Any) -> tuple[Any, ...]:
+    """What a method has to add to a certificate, if it has anything to add."""
+    return getattr(algorithm, name, lambda *_: ())(*arguments)
 
 
 def _plain_warnings(certificate: Certificate, cohort: Cohort) -> tuple[Warning, ...]:

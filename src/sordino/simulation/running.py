@@ -102,6 +102,7 @@ def simulate(
         transcript=transcript,
         extra=resolved.algorithm.extra_event(plan.relation) is not None,
         devices=jax.local_device_count(),
+        augment=task.augment,
     )
     algorithm = resolved.algorithm
     key = jax.random.key(seed)
