@@ -157,20 +157,23 @@ class ErrorFeedback:
         """The last iterate."""
         return state.x
 
-    def planned(self, clients: int, trust: str, cohort: str) -> ErrorFeedback:
-        """The method for n clients; refuses a start that this trust or cohort cannot give."""
-        if self.start == "secure-average" and trust != "none":
+    def planned(self, clients: int, *, mechanism: str, trust: str, cohort: str) -> ErrorFeedback:
+        """The method for n clients; refuses a start that this plan cannot give."""
+        if self.start == "secure-average" and mechanism != "none":
             remedy = "it hides first gradients from a server that is not trusted: use trust local, or memory noisy"
             require(trust == "local", "memory", self.start, remedy)
+            require(mechanism == "gaussian", "memory", self.start, "sqrt(n) is the law of Gaussian noise: use that")
             require(cohort == "full", "memory", self.start, "the noise of all clients is counted on: use cohort full")
         return dataclasses.replace(self, clients=float(clients))
 
     def assumptions(self, observer: Observer) -> tuple[str, ...]:
         """What a guarantee against `observer` rests on beside the noise."""
-        if self.start != "secure-average" or observer is not Observer.SERVER:
+        if self.start != "secure-average":
             return ()
         rounds = "the first round" if self.start_rounds == 1 else f"the first {self.start_rounds} rounds"
-        return (f"in {rounds} secure aggregation shows the server the sum of all messages and none alone",)
+        noise = f"every other client adds its noise in {rounds}"
+        hidden = f"in {rounds} secure aggregation shows the server the sum of all messages and none alone"
+        return (hidden, noise) if observer is Observer.SERVER else (noise,)
 
     @property
     def sum_at_full_sensitivity(self) -> bool:

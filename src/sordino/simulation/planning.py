@@ -171,7 +171,7 @@ class Plan:
         )
         algorithm = self.algorithm
         if hasattr(algorithm, "planned"):  # one that has to know how many clients there are
-            algorithm = algorithm.planned(clients, trust, str(self.cohort))
+            algorithm = algorithm.planned(clients, mechanism=self.mechanism, trust=trust, cohort=str(self.cohort))
         return Resolved(algorithm, mechanism, trust, certificate, releases, noise)
 
     def _seen_through_models(self, event: Event, clients: int) -> tuple[Event, Any, tuple[str, ...]]:
@@ -183,7 +183,7 @@ class Plan:
         if self.mechanism == "gaussian" and isinstance(noise, Gaussian) and gains:
             together = Gaussian(noise.noise_multiplier * math.sqrt(clients))
             return together, None, ("every other client adds its noise",)
-        return event, None, ()
+        return event, None, _of(self.algorithm, "assumptions", Observer.MODEL_USER)
 
 
 def plan(
