@@ -37,8 +37,9 @@ def _table(table: dict[str, Any]) -> str:
         lines.append(
             f"| {row['row']} | {row['column']} | {paper} | {row['mean']:.4g} | {std} | {_seeds(row['seeds'])} |"
         )
-    promises = [_promise(certificate) for certificate in table["guarantees"]]
-    return "\n".join([*lines, "\nWhat the runs promise, over all rounds:\n", *(f"- {text}" for text in promises), ""])
+    promises = [f"- {_promise(certificate)}" for certificate in table["guarantees"]]
+    what = "\nWhat the runs promise, over all rounds:\n" if promises else "\nMeasurements that promise nobody anything."
+    return "\n".join([*lines, what, *promises, ""])
 
 
 def _seeds(seeds: list[int] | int) -> str:
