@@ -239,6 +239,21 @@ def test_the_shipped_private_files_state_what_is_sent():
         assert total.epsilon == pytest.approx(507, abs=1)
 
 
+@pytest.mark.parametrize("path", sorted(EXPERIMENTS.glob("*.toml")), ids=lambda path: path.stem)
+def test_every_shipped_file_can_be_planned(path):
+    config = load_config(path)
+    clients = config.file.task.clients or 2
+    assert config.plan().resolve(d=1000, clients=clients).certificate.total(Observer.SERVER)
+
+
+def test_bits_of_a_sparse_message():
+    """EF21 sends k numbers and their places, unless local noise fills the vector."""
+    sparse = method(top_k=3, bound=so.clip(1.0))
+    assert so.plan(sparse, rounds=1).resolve(d=1000, clients=10).noise["bits_per_message"] == 3 * (32 + 10)
+    local = so.plan(sparse, rounds=1, trust="local", noise_multiplier=1.0)
+    assert local.resolve(d=1000, clients=10).noise["bits_per_message"] == 32 * 1000
+
+
 def test_beta_is_no_privacy_level():
     """It scales message and noise alike, after both: the certificate does not change."""
     totals = {

@@ -175,6 +175,10 @@ class ErrorFeedback:
         hidden = f"in {rounds} secure aggregation shows the server the sum of all messages and none alone"
         return (hidden, noise) if observer is Observer.SERVER else (noise,)
 
+    def sparse_bits(self, d: int) -> int | None:
+        """Bits of a message that no noise has filled: k numbers and where they stand."""
+        return None if self.top_k is None else self.top_k * (32 + (d - 1).bit_length())
+
     @property
     def sum_at_full_sensitivity(self) -> bool:
         """Whether in some round the sum moves by sqrt(n) times the bound: all clients' noise is then needed for one."""

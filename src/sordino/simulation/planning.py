@@ -164,7 +164,8 @@ class Plan:
             noise |= {"noise_multiplier": z}
         if hasattr(mechanism, "noise_std"):
             noise |= {"noise_std": float(mechanism.noise_std)}
-        noise |= {"bits_per_message": float(mechanism.bits(d))}
+        sparse = getattr(self.algorithm, "sparse_bits", lambda d: None)(d) if trust != "local" else None
+        noise |= {"bits_per_message": float(mechanism.bits(d) if sparse is None else sparse)}
         releases = tuple(
             ("update", (observer,), sampled(seen, drawn or FullSampling()))
             for observer, (seen, drawn, _) in views.items()
