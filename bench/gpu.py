@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -31,7 +32,7 @@ from sordino.simulation.cohort import Full
 from sordino.simulation.engine import Carry, Setting, run_rounds
 from sordino.simulation.tasks import Task
 
-WORKERS, IMAGES, POOL = 10, 32, 128
+WORKERS, IMAGES, POOL = 10, 32, 4500
 TARGET = 2.5
 
 
@@ -118,17 +119,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.gpu", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--workers", type=int, default=WORKERS)
     parser.add_argument("--images", type=int, default=IMAGES)
+    parser.add_argument("--pool", type=int, default=POOL, help="images that a worker holds and draws from")
     parser.add_argument("--norm", choices=("batch", "group"), default="batch")
     parser.add_argument("--rounds", type=int, default=50, help="rounds in one program")
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    task = make_task(options.workers, max(POOL, options.images), options.norm)
+    task = make_task(options.workers, max(options.pool, options.images), options.norm)
     plain, copied = (make(task, options.images, options.rounds) for make in (plain_steps, copied_steps))
     programs = {"round": engine_rounds(task, options.images, options.rounds), "plain": plain, "copied": copied}
     with mock.patch.object(resnet20_module(), "conv2d", lax_conv2d):
         own = plain_steps(
-            make_task(options.workers, max(POOL, options.images), options.norm), options.images, options.rounds
+            make_task(options.workers, max(options.pool, options.images), options.norm), options.images, options.rounds
         )
         jax.block_until_ready(own())  # traced while XLA's convolution stands in
     programs["plain, XLA's convolution"] = own
@@ -158,8 +160,6 @@ def main() -> None:
 
 def resnet20_module() -> Any:
     """The module, whose name the function of the same name hides in its package."""
-    import sys
-
     return sys.modules[resnet20.__module__]
 
 

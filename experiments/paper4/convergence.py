@@ -219,7 +219,7 @@ def write(name: str, metric: str, rows: list[dict[str, Any]], commit: str) -> No
 
 def plot(rates: dict[str, dict[str, Any]], path: Path) -> None:
     """||grad f(x^k)|| over K, the least and the mean of each run."""
-    figure = Figure(figsize=(6, 4), layout="constrained")
+    figure = Figure(figsize=(6.5, 5), layout="constrained")
     axes = figure.subplots()
     for colour, (name, found) in enumerate(rates.items()):
         for which, look in (("min", "-"), ("mean", "--")):
@@ -229,7 +229,7 @@ def plot(rates: dict[str, dict[str, Any]], path: Path) -> None:
     axes.loglog(K, rates[next(iter(rates))]["min"][0] * np.sqrt(K[0] / K), "k:", label="slope -1/2")
     axes.set(xlabel="K", ylabel="||grad f(x^k)||", title="alpha-NormEC with Corollary 1's parameters")
     axes.grid(alpha=0.3)
-    axes.legend(fontsize="small")
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize="small")
     figure.savefig(path, dpi=110)
 
 
