@@ -4,12 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo test test-all lint bench lock clean
+.PHONY: help demo test test-all lint bench bench-gpu lock clean
 help:
 	@echo "make demo      the calculator and one mechanism at work"
 	@echo "make test      format, lint, types and the test suite"
 	@echo "make test-all  the same with the long statistical checks"
 	@echo "make bench     speed, as ratios measured in one run"
+	@echo "make bench-gpu a round of ResNet-20 beside a plain step, on whatever device JAX has"
 	@echo "make lock      resolve constraints.txt anew"
 
 $(STAMP): pyproject.toml constraints.txt
@@ -34,6 +35,9 @@ test-all: lint
 
 bench: $(STAMP)
 	$(BIN)/python -m bench
+
+bench-gpu: $(STAMP)
+	$(BIN)/python -m bench.gpu
 
 lock:
 	rm -rf .lock && $(PYTHON) -m venv .lock

@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     import sordino.privacy.events as events
+    from sordino.algorithms.error_feedback import dp_sgd, error_feedback
     from sordino.algorithms.fedavg import fedavg
     from sordino.algorithms.fedexp import fedexp
     from sordino.algorithms.scaffold import scaffold
@@ -73,6 +74,7 @@ _HOMES = {
         "epsilon_of",
         "read_ledger",
     ),
+    "sordino.algorithms.error_feedback": ("dp_sgd", "error_feedback"),
     "sordino.algorithms.fedavg": ("fedavg",),
     "sordino.algorithms.fedexp": ("fedexp",),
     "sordino.algorithms.scaffold": ("scaffold",),
@@ -104,7 +106,9 @@ __all__ = [
     "clip",
     "delta_of",
     "discrete_gaussian",
+    "dp_sgd",
     "epsilon_of",
+    "error_feedback",
     "events",
     "fedavg",
     "fedexp",

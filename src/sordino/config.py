@@ -33,6 +33,7 @@ class TaskSection(_Section):
     partition: str | None = None
     model: str = "logistic"
     partition_seed: int = 0
+    augment: str | None = None
     options: dict[str, Any] = {}  # of the data set: scale = 2.0 of quadratics, for instance
 
 
@@ -53,6 +54,7 @@ class PrivacySection(_Section):
     epsilon: float | None = None
     delta: float | None = None
     noise_multiplier: float | None = None
+    calibration: str = "numeric"
     relation: str | None = None
     message_epsilon: float | None = None  # of qtdl and binomial, as are the next three
     message_delta: float | None = None
@@ -126,6 +128,7 @@ class Config:
                 partition=section.partition,
                 model=section.model,
                 partition_seed=section.partition_seed,
+                augment=section.augment,
                 **section.options,
             ),
             "task",
@@ -148,6 +151,7 @@ class Config:
                 epsilon=privacy.epsilon,
                 delta=privacy.delta,
                 noise_multiplier=privacy.noise_multiplier,
+                calibration=privacy.calibration,
                 mechanism=privacy.mechanism,
                 trust=privacy.trust,
                 relation=privacy.relation,

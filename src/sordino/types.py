@@ -140,6 +140,7 @@ class Circumstances(NamedTuple):
     d: int  # parameters of the model
     clients: int
     planned: float  # r, the cohort
+    cohort: str = "full"
 
 
 @runtime_checkable
@@ -174,7 +175,8 @@ class Algorithm(Protocol):
 
     Some methods have more: `resolve(circumstances) -> Algorithm` fits the method to a plan; `message_parts` is the
     number of parts of d coordinates in a message, of which `Aggregate` measures the first (1 if it is not there);
-    `only_sums` is False if the server uses more of the messages than their sum.
+    `only_sums` is False if the server uses more of the messages than their sum; `warnings()` and
+    `assumptions(observer)` go into the certificate; `sparse_bits(d)` are the bits of a message that has few numbers.
     """
 
     @property

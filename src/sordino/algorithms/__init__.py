@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from sordino.algorithms.error_feedback import dp_sgd, error_feedback
 from sordino.algorithms.fedavg import fedavg
 from sordino.algorithms.fedexp import fedexp
 from sordino.algorithms.scaffold import scaffold
 
 __all__ = ["METHODS"]
 
-METHODS: dict[str, Callable[..., Any]] = {"fedavg": fedavg, "fedexp": fedexp, "scaffold": scaffold}
+METHODS: dict[str, Callable[..., Any]] = {
+    "dp_sgd": dp_sgd,
+    "error_feedback": error_feedback,
+    "fedavg": fedavg,
+    "fedexp": fedexp,
+    "scaffold": scaffold,
+}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,9 @@ from sordino.models import Batch, Linear, Params, linear_of, shapes_of
 from sordino.pytrees import pytree
 from sordino.types import Key, Scalar, Vector
 
-__all__ = ["ClientData", "LocalTraining"]
+__all__ = ["Augment", "ClientData", "LocalGradient", "LocalTraining"]
+
+Augment: TypeAlias = Callable[[Key, jax.Array], jax.Array]  # records -> records of the same shape, changed at random
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class ClientData:
     start: jax.Array
     size: jax.Array
     largest: int
+    augment: Augment | None = None
 
     def all(self) -> Batch:
         """Every record."""
@@ -46,6 +49,10 @@ class ClientData:
         """A random order of the client's positions, padding last."""
         order = jax.random.uniform(key, (self.largest,)) + (jnp.arange(self.largest) >= self.size)
         return jnp.argsort(order)
+
+    def augmented(self, key: Key, batch: Batch) -> Batch:
+        """The batch as the client trains on it: changed at random, with the client's own key, where a task says so."""
+        return batch if self.augment is None else batch._replace(x=self.augment(key, batch.x))
 
     def gradient(self, w: Vector, batch: Batch) -> Vector:
         """Gradient of the mean loss over the batch."""
@@ -67,10 +74,12 @@ class LocalTraining:
         """w_{k,E} from w_{k,0} = w in round k; `correction` is added to every gradient."""
         schedule: Schedule = self.lr
         eta = schedule(k)
-        whole = correction is None and (self.batch_size is None or self.batch_size >= data.largest)
+        whole = (
+            correction is None and data.augment is None and (self.batch_size is None or self.batch_size >= data.largest)
+        )
         if whole and (linear := linear_of(data.loss)) is not None and _few_records(w, data):
             return self._in_span(w, data, eta, linear)
-        batch_of = self._batches(key, data)
+        batch_of = _batches(key, data, self.batch_size)
         unravel, loss = shapes_of(data.loss)
 
         def step(carry: tuple[Params, Params], tau: jax.Array) -> tuple[tuple[Params, Params], None]:
@@ -85,6 +94,8 @@ class LocalTraining:
         params = unravel(w)
         shift = jax.tree.map(jnp.zeros_like, params) if correction is None else unravel(correction)
         v = None if self.momentum is None else jax.tree.map(jnp.zeros_like, params)
+        if self.steps == 1:  # without a scan, which would give every client a copy of the w that all share
+            return ravel_pytree(step((params, v), jnp.int32(0))[0][0])[0]
         (params, _), _ = jax.lax.scan(step, (params, v), jnp.arange(self.steps))
         return ravel_pytree(params)[0]
 
@@ -115,20 +126,48 @@ class LocalTraining:
         weight, bias = rho * weight_0 + exact(A.T, x), rho * bias_0 + A.sum(axis=0)
         return jnp.concatenate([weight.ravel(), bias])
 
-    def _batches(self, key: Key, data: ClientData) -> Callable[[jax.Array], Batch]:
-        """The batch of step tau: everything, or the next `batch_size` records of one random order, round and round."""
-        if self.batch_size is None or self.batch_size >= data.largest:
-            everything = data.all()
-            return lambda tau: everything
-        order, b = data.shuffled(key), self.batch_size
 
-        def batch_of(tau: jax.Array) -> Batch:
-            place = tau * b + jnp.arange(b)
-            batch = data.take(order[place % data.size])
-            # A client with fewer records than a batch sees each of them once a step.
-            return batch._replace(weight=batch.weight * (jnp.arange(b) < data.size))
+@pytree
+@dataclass(frozen=True)
+class LocalGradient:
+    """(1/E) sum_t grad f_i(w_t), w_{t+1} = w_t - eta grad f_i(w_t): for E = 1 the gradient at w itself."""
 
-        return batch_of
+    lr: Scalar  # eta
+    steps: int = field(metadata={"static": True})  # E
+    batch_size: int | None = field(metadata={"static": True})  # None: all of the client's records
+
+    def __call__(self, key: Key, w: Vector, data: ClientData) -> Vector:
+        """The (mean) gradient from w on."""
+        batch_of = _batches(key, data, self.batch_size)
+        # At the w that all clients share, outside the scan, which would give each of them a copy of the weights.
+        first = data.gradient(w, batch_of(jnp.int32(0)))
+        if self.steps == 1:
+            return first
+
+        def step(carry: tuple[Vector, Vector], tau: jax.Array) -> tuple[tuple[Vector, Vector], None]:
+            w, total = carry
+            gradient = data.gradient(w, batch_of(tau))
+            return (w - self.lr * gradient, total + gradient), None
+
+        (_, total), _ = jax.lax.scan(step, (w - self.lr * first, first), jnp.arange(1, self.steps))
+        return total / self.steps
+
+
+def _batches(key: Key, data: ClientData, batch_size: int | None) -> Callable[[jax.Array], Batch]:
+    """The batch of step tau: everything, or the next `batch_size` records of one random order, round and round."""
+    if batch_size is None or batch_size >= data.largest:
+        everything = data.all()
+        return lambda tau: data.augmented(jax.random.fold_in(key, tau), everything)
+    order, b = data.shuffled(key), batch_size
+
+    def batch_of(tau: jax.Array) -> Batch:
+        place = tau * b + jnp.arange(b)
+        batch = data.take(order[place % data.size])
+        # A client with fewer records than a batch sees each of them once a step.
+        batch = batch._replace(weight=batch.weight * (jnp.arange(b) < data.size))
+        return data.augmented(jax.random.fold_in(key, tau), batch)
+
+    return batch_of
 
 
 def _few_records(w: Vector, data: ClientData) -> bool:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from sordino.data._files import File, Source, check, obtain
 from sordino.data._records import Dataset
+from sordino.errors import require
 
 __all__ = [
     "CIFAR10",
@@ -109,10 +110,19 @@ def load_fashion_mnist(*, standardize: bool = True) -> Dataset:
     return _load_idx(FASHION_MNIST, standardize, mean=0.2860, deviation=0.3530)
 
 
-def load_cifar10(*, standardize: bool = True) -> Dataset:
-    """50,000 + 10,000 colour photographs in 10 classes (Krizhevsky 2009), x [N, 32, 32, 3]."""
+def load_cifar10(*, standardize: bool = True, held_out: float = 0.0) -> Dataset:
+    """50,000 + 10,000 colour photographs in 10 classes (Krizhevsky 2009), x [N, 32, 32, 3].
+
+    With `held_out` this share of the training images, which come in random order, is the test set instead of the
+    published one.
+    """
+    require(0 <= held_out < 1, "held_out", held_out, "must be a share of the training images, below 1")
     (path,) = obtain(CIFAR10)
     raw = _read_cifar10_npz(path) if path.suffix == ".npz" else _read_cifar10_archive(path)
+    if held_out:
+        x, y = raw[:2]
+        kept = round(len(y) * (1 - held_out))
+        raw = x[:kept], y[:kept], x[kept:], y[kept:]
     return _image_dataset("cifar10", raw, 10, standardize, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
 
 

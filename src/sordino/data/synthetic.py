@@ -1,4 +1,4 @@
-"""Federated problems whose minimisers are known.
+"""Federated problems whose minimisers are known, and one that is smooth and not convex.
 
 Each holds its clients' arrays with the client as first axis, so that `jax.vmap(loss, in_axes=(None, 0))(w, clients)`
 is every client's loss; the global objective is their mean. The losses use operators alone: NumPy and JAX both fit.
@@ -16,10 +16,13 @@ from sordino.errors import require
 __all__ = [
     "LinearRegression",
     "Quadratics",
+    "RobustRegression",
     "linear_regression",
     "opposed_parabolas",
     "quadratic_loss",
     "quadratics",
+    "robust_loss",
+    "robust_regression",
     "squared_residual",
     "start_near_minimiser",
 ]
@@ -115,3 +118,43 @@ def linear_regression(seed: int, M: int = 1000, d: int = 500, u_variance: float 
     m = u + rng.standard_normal((M, d))
     x = m + rng.standard_normal((M, d))
     return LinearRegression(x, x @ minimiser, minimiser, 0.0)
+
+
+class RobustRegression(NamedTuple):
+    """f_i(w) = mean_j l(x_ij^T w - y_ij) + lambda sum_l l(w_l) with l(t) = t^2 / (1 + t^2): smooth, not convex, f >= 0.
+
+    The loss of Geman and McClure, which forgives outliers; 0 is known to be a lower bound, the minimum is not known.
+    """
+
+    x: Array  # [n, records, d]
+    y: Array  # [n, records]
+    regularisation: float  # lambda
+
+    @property
+    def smoothness(self) -> Array:
+        """L_i <= 2 ||X_i||^2 / records + 2 lambda, [n], since |l''| <= 2; their mean bounds that of the mean f."""
+        norms: Array = np.linalg.norm(self.x, ord=2, axis=(1, 2))
+        return 2 * norms**2 / self.x.shape[1] + 2 * self.regularisation
+
+
+def robust_loss(w: Any, record: tuple[Any, Any], regularisation: float) -> Any:
+    """The loss of one record (x, y), the regulariser included."""
+    x, y = record
+    squared = (x @ w - y) ** 2
+    return squared / (1 + squared) + regularisation * (w**2 / (1 + w**2)).sum()
+
+
+def robust_regression(
+    seed: int, n: int = 10, d: int = 20, records: int = 50, regularisation: float = 0.1
+) -> RobustRegression:
+    """Clients that disagree: x ~ N(0, I_d / d), y = x^T w_i + N(0, 1/100), w_i ~ w + N(0, I_d), w ~ N(0, I_d).
+
+    One target in ten is an outlier, N(0, 25).
+    """
+    require(regularisation >= 0, "regularisation", regularisation, "must not be negative")
+    rng = np.random.default_rng(seed)
+    truth = rng.standard_normal(d) + rng.standard_normal((n, d))
+    x = rng.standard_normal((n, records, d)) / np.sqrt(d)
+    outlier = rng.uniform(size=(n, records)) < 0.1
+    noise = np.where(outlier, 5.0, 0.1) * rng.standard_normal((n, records))
+    return RobustRegression(x, np.einsum("nrd,nd->nr", x, truth) + noise, regularisation)

@@ -1,6 +1,7 @@
 """Models: a loss over a batch of records, and where its parameters start. One model a file, or any loss of your own.
 
-`get("mlp:300,300", (784,), 10)` finds a model by name. A name, then a colon and hidden sizes where it takes them.
+`get("mlp:300,300", (784,), 10)` finds a model by name. A name, then a colon and what it takes there: hidden sizes, or
+the norm of `resnet20:batch`.
 """
 
 from __future__ import annotations
@@ -66,9 +67,11 @@ def get(name: str, input_shape: tuple[int, ...], classes: int, **options: Any) -
     require(classes > 1, "classes", classes, "give the number of labels, 2 or more")
     known = [*inspect.signature(MODELS[word]).parameters][2:]
     if colon:
-        require("hidden" in known, "model", name, f"{word} takes no sizes; drop what follows the colon")
-        require("hidden" not in options, "hidden", options.get("hidden"), f"the name {name!r} gives the sizes already")
-        options = {**options, "hidden": _sizes(name, sizes)}
+        spelled = next((option for option in ("hidden", "norm") if option in known), None)
+        if spelled is None:
+            raise InvalidInput("model", name, f"{word} takes no sizes; drop what follows the colon")
+        require(spelled not in options, spelled, options.get(spelled), f"the name {name!r} gives it already")
+        options = {**options, spelled: _sizes(name, sizes) if spelled == "hidden" else sizes.strip()}
     for option in options:
         takes = "its options are " + ", ".join(known) if known else "it has no options"
         require(option in known, f"option of {word}", option, takes)

@@ -118,12 +118,12 @@ def _refuse_what_is_false(event: Event, relation: Relation, observer: Observer, 
             "a record sampled once stays in the client's un-noised memory and moves every later message",
             "account with sampling full, or at client level",
         )
-    if memory is Memory.EXACT:
+    noisy = not any(isinstance(part, NonPrivate) for part in parts)
+    if memory is Memory.EXACT and noisy:
         raise Refused(
             "memory that begins with the exact gradient releases it: epsilon is infinite",
             "start from zero, or clip and noise the first gradient as a release of its own",
         )
-    noisy = not any(isinstance(part, NonPrivate) for part in parts)
     if sees_messages and noisy and unit is Unit.CLIENT and relation is Relation.ADD_REMOVE:
         raise Refused(
             f"the {observer} sees each message, so a client that is not there is seen not to be",

@@ -12,6 +12,7 @@ __all__ = ["measure_of", "plot_history"]
 MEASURES = (
     ("accuracy", "test accuracy (%)", 100.0),
     ("distance", "distance to the minimiser", 1.0),
+    ("gradient_norm", "norm of the gradient", 1.0),
     ("suboptimality", "suboptimality", 1.0),
     ("test_loss", "test loss", 1.0),
 )

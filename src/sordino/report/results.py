@@ -40,7 +40,9 @@ def _table(table: dict[str, Any]) -> str:
     if table.get("note"):
         lines += ["", table["note"]]
     promises = [f"- {text}" for text in promise_lines(table["guarantees"])]
-    return "\n".join([*lines, "\nWhat the runs promise, over all rounds, and what the paper claims:\n", *promises, ""])
+    promise = "\nWhat the runs promise, over all rounds, and what the paper claims:\n"
+    what = promise if promises else "\nMeasurements that promise nobody anything."
+    return "\n".join([*lines, what, *promises, ""])
 
 
 def promise_lines(certificates: list[dict[str, Any]]) -> list[str]:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from sordino.algorithms.local import ClientData
+from sordino.algorithms.local import Augment, ClientData
 from sordino.models import Batch
 from sordino.simulation.cohort import Cohort
 from sordino.types import Aggregate, Key, Vector
@@ -72,6 +72,7 @@ class Setting:
     extra: bool = False  # whether the method releases a scalar beside its messages
     devices: int = field(default=1)
     stacked: bool = False  # whether method, noise and states are those of several runs, stacked along a first axis
+    augment: Augment | None = None  # what a client does to its records before a gradient
 
     def for_each_run(self, work: Callable[..., Any], in_axes: Any = 0) -> Callable[..., Any]:
         """`work` for every run of the stack; `work` itself where there is one."""
@@ -277,7 +278,8 @@ def run_client(
 ) -> tuple[Sums, Any, Any]:
     """One client: train, bound, and randomise where noise is local. An absent one counts for nothing."""
     algorithm, mechanism, records, received, key, k = shared
-    data = ClientData(setting.loss, records.x, records.y, records.start[client], records.size[client], setting.largest)
+    start, size = records.start[client], records.size[client]
+    data = ClientData(setting.loss, records.x, records.y, start, size, setting.largest, setting.augment)
     key_client = jax.random.fold_in(round_key(key, k, CLIENT), client)
     g, extra, new_state, info = algorithm.client(key_client, received, state, data)
     key_noise = jax.random.fold_in(round_key(key, k, LOCAL_NOISE), client)

@@ -16,8 +16,20 @@ from sordino.mechanisms import binomial, gaussian, laplace, none, privunit, qtdl
 from sordino.privacy.accountants import epsilon_of
 from sordino.privacy.calibration import calibrate, calibrate_gaussian
 from sordino.privacy.certification import certify
-from sordino.privacy.events import Assumed, Composed, Event, Gaussian, NonPrivate, Pure, Repeated, parts_of, sampled
+from sordino.privacy.events import (
+    Assumed,
+    Claimed,
+    Composed,
+    Event,
+    Gaussian,
+    NonPrivate,
+    Pure,
+    Repeated,
+    parts_of,
+    sampled,
+)
 from sordino.privacy.guarantee import Certificate, Warning, format_epsilon
+from sordino.privacy.published import normec_noise
 from sordino.privacy.sampling import Full as FullSampling
 from sordino.simulation.cohort import Cohort, FixedSize, Full, Unreliable, parse_cohort
 from sordino.types import Circumstances, Observer, Relation, Unit
@@ -28,6 +40,7 @@ _certify = functools.lru_cache(maxsize=1000)(certify)  # a sweep asks the same a
 
 MECHANISMS = ("gaussian", "laplace", "qtdl", "binomial", "privunit", "none")
 NEGLIGIBLE = 0.02  # by how much a step size may raise epsilon before the certificate warns
+CALIBRATIONS = ("numeric", "norm-ec")
 
 
 @dataclass(frozen=True)
@@ -66,6 +79,7 @@ class Plan:
     delta: float | None
     noise_multiplier: float | None
     options: Mapping[str, Any] = field(default_factory=dict)
+    calibration: str = "numeric"
 
     def resolve(self, d: int, clients: int) -> Resolved:
         """Calibrate the noise and certify, for d parameters and this many clients."""
@@ -121,13 +135,31 @@ class Plan:
             return self.algorithm
         trust = "none" if self.mechanism == "none" else self.trust
         planned = self.cohort.planned(clients)
-        return self.algorithm.resolve(Circumstances(trust, mechanism, self.relation, d, clients, planned))
+        return self.algorithm.resolve(
+            Circumstances(trust, mechanism, self.relation, d, clients, planned, str(self.cohort))
+        )
 
     def _gaussian_event(self, z: float, d: int, clients: int) -> Event:
         """Messages with noise multiplier z, and what is released beside them, whose noise may depend on theirs."""
         mechanism = gaussian(z * float(self.algorithm.bound.sensitivity(self.relation)))
         beside = self._method(mechanism, d, clients).extra_event(self.relation)
-        return Gaussian(z) if beside is None else Composed((Gaussian(z), beside))
+        message = self._claimed(z)
+        return message if beside is None else Composed((message, beside))
+
+    def _claimed(self, z: float) -> Event:
+        """Gaussian noise; where a paper's formula falls short of what it claims, the claim and that it is false."""
+        if self.calibration == "numeric":
+            return Gaussian(z)
+        assert self.epsilon is not None
+        assert self.delta is not None
+        true = epsilon_of(Repeated(Gaussian(z), self.rounds), self.delta, self.relation)
+        if true <= self.epsilon:
+            return Gaussian(z)
+        claim = (
+            f"alpha-NormEC's noise sqrt(K log(1/delta))/epsilon claims epsilon = {self.epsilon:g} at delta = "
+            f"{self.delta:g} for {self.rounds} messages: false, under {self.relation} it is {format_epsilon(true)}"
+        )
+        return Claimed(claim, Gaussian(z))
 
     def _calibrated(self, clients: int, event_of: Callable[[float], Event] | None = None) -> float:
         """The noise multiplier: given, or the least that meets (epsilon, delta) against whom it is promised."""
@@ -135,6 +167,8 @@ class Plan:
             return self.noise_multiplier
         assert self.epsilon is not None
         assert self.delta is not None
+        if self.calibration == "norm-ec":  # a std for messages of norm 1, whatever the relation
+            return normec_noise(self.rounds, self.epsilon, self.delta) / self.relation.units_moved
         # Local noise is promised against the server, which sees who was sampled: no amplification.
         sampling = self.cohort.sampling(clients) if self.trust == "central" else FullSampling()
         if self.mechanism == "laplace":
@@ -178,7 +212,7 @@ class Plan:
             views[Observer.SERVER] = (bare, None, ())
             views[Observer.MODEL_USER] = (event, sampling, ("the server adds the noise and keeps updates to itself",))
         else:
-            views[Observer.SERVER] = (event, None, ())
+            views[Observer.SERVER] = (event, None, _of(self.algorithm, "assumptions", Observer.SERVER))
             views[Observer.MODEL_USER] = self._seen_through_models(event, clients)
         certificate = Certificate(())
         unit = Unit.RECORD if any(isinstance(part, Assumed) for part in parts_of(event)) else Unit.CLIENT
@@ -198,15 +232,15 @@ class Plan:
                 assumptions=assumptions,
             )
         beside, warnings = self._step_size_release(method, event, sampling, certificate)
-        certificate = dataclasses.replace(
-            certificate, warnings=(*certificate.warnings, *warnings, *self._plain_warnings(trust))
-        )
+        warnings = (*certificate.warnings, *warnings, *_of(method, "warnings"), *self._plain_warnings(trust))
+        certificate = dataclasses.replace(certificate, warnings=warnings)
         noise = {"parameters": float(d), "clients": float(clients), "planned_cohort": self.cohort.planned(clients)}
         if z is not None:
             noise |= {"noise_multiplier": z}
         if hasattr(mechanism, "noise_std"):
             noise |= {"noise_std": float(mechanism.noise_std)}
-        noise |= beside | {"bits_per_message": float(mechanism.bits(self._length(d)))}
+        sparse = _of(method, "sparse_bits", d) if trust != "local" else None
+        noise |= beside | {"bits_per_message": float(sparse or mechanism.bits(self._length(d)))}
         releases = tuple(
             ("update", (observer,), sampled(seen, drawn or FullSampling()))
             for observer, (seen, drawn, _) in views.items()
@@ -233,13 +267,16 @@ class Plan:
 
     def _seen_through_models(self, event: Event, clients: int) -> tuple[Event, Any, tuple[str, ...]]:
         """A model user sees sums of noisy messages: the noise of all of them, where their number is fixed."""
+        noise = event.event if isinstance(event, Claimed) else event  # what is claimed is about the server
+        # A first release scaled to the noise of the sum has nothing to gain from it.
+        gains = isinstance(self.cohort, Full) and not getattr(self.algorithm, "sum_at_full_sensitivity", False)
         # Not under add-remove: there the absent client's noise is missing too, and shows.
         # Nor where models depend on more than the sum: a step size looks at the norm of every message.
         only_sums = getattr(self.algorithm, "only_sums", True)
-        if self.mechanism == "gaussian" and isinstance(event, Gaussian) and isinstance(self.cohort, Full) and only_sums:
-            together = Gaussian(event.noise_multiplier * math.sqrt(clients))
+        if self.mechanism == "gaussian" and isinstance(noise, Gaussian) and gains and only_sums:
+            together = Gaussian(noise.noise_multiplier * math.sqrt(clients))
             return together, None, ("every other client adds its noise",)
-        return event, None, ()
+        return event, None, _of(self.algorithm, "assumptions", Observer.MODEL_USER)
 
     def _plain_warnings(self, trust: str) -> Iterator[Warning]:
         """What a simulation always has to say, and what a reader of one round's figure must know."""
@@ -264,6 +301,7 @@ def plan(
     mechanism: str | None = None,
     trust: str = "central",
     relation: str | None = None,
+    calibration: str = "numeric",
     **options: Any,
 ) -> Plan:
     """What would run, and what it would promise.
@@ -279,6 +317,8 @@ def plan(
         "none".
       trust: "central", the server adds the noise, or "local", every client does.
       relation: "add-remove" (the default), "zero-out" (with local trust) or "replace-one" (for cohorts by number).
+      calibration: "numeric", the least noise that meets epsilon; or "norm-ec", the formula of that paper (with local
+        trust), which does not: the certificate says what it gives.
       options: of qtdl and binomial: `levels`, `message_epsilon`, `message_delta`, `noise`, `mu`. Each message meets
         (message_epsilon, message_delta); the certificate says what all of them together cost at `delta`. Of privunit:
         `message_eps0` and `message_eps1` of the direction, `message_eps2` of the norm, and `gamma`.
@@ -298,6 +338,12 @@ def plan(
         raise InvalidInput(
             "relation", related, f"a cohort {cohort} is analysed under replace-one: use that, or poisson:Q"
         )
+    if calibration not in CALIBRATIONS:
+        raise InvalidInput("calibration", calibration, "use one of " + ", ".join(CALIBRATIONS))
+    if calibration == "norm-ec":
+        right = chosen == "gaussian" and epsilon is not None
+        require(right, "calibration", calibration, "turns epsilon and delta into Gaussian noise: give both")
+        require(trust == "local", "trust", trust, "the formula is for noise that each client adds: set trust to local")
     if chosen in ("gaussian", "laplace"):
         require(
             (epsilon is None) != (noise_multiplier is None),
@@ -326,7 +372,14 @@ def plan(
         if chosen == "privunit":
             extra = next((name for name in options if name not in (*needed, "gamma")), None)
             require(extra is None, str(extra), extra, f"privunit takes {words}, and gamma")
-    return Plan(algorithm, rounds, drawn, chosen, trust, related, epsilon, delta, noise_multiplier, options)
+    return Plan(
+        algorithm, rounds, drawn, chosen, trust, related, epsilon, delta, noise_multiplier, options, calibration
+    )
+
+
+def _of(algorithm: Any, name: str, *arguments: Any) -> Any:
+    """What a method has to add to a certificate, nothing if it does not say."""
+    return getattr(algorithm, name, lambda *_: ())(*arguments)
 
 
 def _require_cohort(cohort: Cohort, clients: int) -> None:

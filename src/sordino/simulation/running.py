@@ -168,6 +168,7 @@ def setting_of(plan: Plan, resolved: Resolved, task: Task, *, chunk: int, transc
         transcript=transcript,
         extra=resolved.algorithm.extra_event(plan.relation) is not None,
         devices=jax.local_device_count(),
+        augment=task.augment,
     )
 
 

@@ -11,7 +11,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sordino.data import FederatedData, linear_regression, load, partition, quadratic_loss, quadratics, squared_residual
+from sordino.algorithms.local import Augment
+from sordino.data import (
+    FederatedData,
+    Quadratics,
+    linear_regression,
+    load,
+    opposed_parabolas,
+    partition,
+    quadratic_loss,
+    quadratics,
+    robust_loss,
+    robust_regression,
+    squared_residual,
+)
+from sordino.data.augmentation import AUGMENTATIONS
 from sordino.data.datasets import check_options
 from sordino.errors import require
 from sordino.models import Batch, FlatLoss, Model, flat, from_loss, get, weighted_mean
@@ -31,7 +45,9 @@ class Task:
     data: FederatedData
     model: Model
     minimum: float | None = None  # of the test loss, where it is known
-    minimiser: Vector | None = None  # w*, where it is
+    minimiser: Vector | None = None  # where that is
+    stationarity: bool = False  # whether the norm of the test loss's gradient is measured
+    augment: Augment | None = None  # what a client does to its records before a gradient
 
     @property
     def clients(self) -> int:
@@ -85,10 +101,12 @@ class Task:
             if self.model.predict is not None:
                 loss, accuracy = evaluate(w, x, y, predict=self.predict)
                 return {"test_loss": loss, "accuracy": accuracy}
-            loss = self.loss(w, Batch(x, y, jnp.ones(len(x))))
+            everything = Batch(x, y, jnp.ones(len(x)))
+            loss = self.loss(w, everything)
             above = {} if self.minimum is None else {"suboptimality": loss - jnp.float32(self.minimum)}
             away = {} if self.minimiser is None else {"distance": jnp.linalg.norm(w - self.minimiser)}
-            return {"test_loss": loss, **above, **away}
+            steep = {"gradient_norm": jnp.linalg.norm(jax.grad(self.loss)(w, everything))} if self.stationarity else {}
+            return {"test_loss": loss, **above, **away, **steep}
 
         return measured
 
@@ -117,55 +135,107 @@ def task(
     partition: str | None = None,
     model: str = "logistic",
     partition_seed: int = 0,
+    augment: str | None = None,
     **options: Any,
 ) -> Task:
     """A task by name: a data set (see `sordino data list`), how it is dealt to clients, and a model.
 
-    "quadratics" and "linear-regression" are problems instead: a record a client, their own loss, a known minimum.
+    "quadratics", "linear-regression", "opposed-parabolas" and "robust-regression" are problems instead, with their own
+    losses.
 
     Args:
-      name: of the data set, or npz:FOLDER, csv:FILE, hf:NAME; or "quadratics", "linear-regression".
+      name: of the data set, or npz:FOLDER, csv:FILE, hf:NAME; or of a problem.
       clients: how many; with a natural partition, as many as there are.
       partition: "iid", "shards:K", "dirichlet:A", "quantity:A" or "natural" (the default where there is one).
-      model: "logistic", "mlp:300,300", "cnn", ...
+      model: "logistic", "mlp:300,300", "cnn", "resnet20:batch", ...
       partition_seed: of the dealing.
-      options: for the data set's loader; of quadratics `d`, `rank`, `scale` (how far off w_0 is) and `seed`;
-        of linear-regression `d`, `u_variance` and `seed`.
+      augment: "crop-flip" changes a client's images at random before each gradient.
+      options: for the data set's loader; of quadratics `d`, `rank`, `scale` (how far off w_0 is) and `seed`; of
+        linear-regression `d`, `u_variance` and `seed`; of
+        opposed-parabolas `start`; of robust-regression `d`, `records`, `regularisation` and `seed`.
     """
+    known = f"use one of {', '.join(AUGMENTATIONS)}, or leave it out"
+    require(augment is None or augment in AUGMENTATIONS, "augment", augment, known)
     if name in PROBLEMS:
-        require(partition is None, "partition", partition, "every client of this problem has its own record: leave out")
-        make, usual = PROBLEMS[name]
-        check_options(name, make, options)
-        return make(clients or usual, **options)
+        require(
+            partition is None, "partition", partition, "the clients of this problem have their own records: leave out"
+        )
+        require(augment is None, "augment", augment, "is for images: leave out")
+        check_options(name, PROBLEMS[name], options)
+        return PROBLEMS[name](clients, **options)
     dataset = load(name, **options)
     scheme = partition or ("natural" if dataset.client is not None and clients is None else "iid")
     if scheme != "natural":
         require(clients is not None, "clients", clients, f"say how many clients {name} is dealt to")
     data = _partition(dataset, scheme, clients, partition_seed)
-    return Task(name, data, get(model, tuple(np.shape(data.x)[1:]), data.classes))
+    made = get(model, tuple(np.shape(data.x)[1:]), data.classes)
+    return Task(name, data, made, augment=None if augment is None else AUGMENTATIONS[augment])
 
 
-def _quadratics(clients: int, *, d: int = 200, rank: int = 20, scale: float = 1.0, seed: int = 0) -> Task:
+def _quadratics(clients: int | None, *, d: int = 200, rank: int = 20, scale: float = 1.0, seed: int = 0) -> Task:
     """Client i's one record is x = A_i, y = w_i*. A run draws z ~ U(0, 1)^d and starts at w* + scale z."""
-    problem = quadratics(seed, clients, d, rank)
-    A, centers = problem.A.astype(np.float32), problem.centers.astype(np.float32)
+    problem = quadratics(seed, clients or 100, d, rank)
     minimiser = jnp.asarray(problem.minimiser, jnp.float32)
 
     def init(key: Key) -> Vector:
         return minimiser + scale * jax.random.uniform(key, minimiser.shape)
 
+    return Task(
+        "quadratics",
+        _one_record_each(problem),
+        from_loss(init, _mean_quadratic, name="quadratics"),
+        problem.minimum,
+        minimiser,
+    )
+
+
+def _opposed_parabolas(clients: int | None, *, start: float = 2.0) -> Task:
+    """Two clients, one number x, which every run starts at `start`; the distance to x* = 0 is measured."""
+    require(clients in (None, 2), "clients", clients, "there are two: leave out")
+    problem = opposed_parabolas()
+    minimiser = jnp.asarray(problem.minimiser, jnp.float32)
+
+    def init(key: Key) -> Vector:
+        return jnp.full((1,), start, jnp.float32)
+
+    model = from_loss(init, _mean_quadratic, name="opposed-parabolas")
+    return Task("opposed-parabolas", _one_record_each(problem), model, problem.minimum, minimiser)
+
+
+def _mean_quadratic(w: Vector, batch: Batch) -> jax.Array:
+    each = jax.vmap(quadratic_loss, in_axes=(None, 0))(w, (batch.x, batch.y))
+    return weighted_mean(each, batch.weight)
+
+
+def _one_record_each(problem: Quadratics) -> FederatedData:
+    A, centers = problem.A.astype(np.float32), problem.centers.astype(np.float32)
+    start, size = np.arange(len(A), dtype=np.int32), np.ones(len(A), np.int32)
+    return FederatedData(A, centers, start, size, A, centers, classes=0)  # no secrets: f itself is the test
+
+
+def _robust_regression(
+    clients: int | None, *, d: int = 20, records: int = 50, regularisation: float = 0.1, seed: int = 0
+) -> Task:
+    """Every client holds `records` records; a run starts at w_0 ~ N(0, I_d) and the gradient's norm is measured."""
+    problem = robust_regression(seed, clients or 10, d, records, regularisation)
+    n = len(problem.y)
+    x, y = problem.x.reshape(-1, d).astype(np.float32), problem.y.reshape(-1).astype(np.float32)
+
+    def init(key: Key) -> Vector:
+        return jax.random.normal(key, (d,))
+
     def loss(w: Vector, batch: Batch) -> jax.Array:
-        each = jax.vmap(quadratic_loss, in_axes=(None, 0))(w, (batch.x, batch.y))
+        each = jax.vmap(lambda x, y: robust_loss(w, (x, y), regularisation))(batch.x, batch.y)
         return weighted_mean(each, batch.weight)
 
-    start, size = np.arange(clients, dtype=np.int32), np.ones(clients, np.int32)
-    data = FederatedData(A, centers, start, size, A, centers, classes=0)  # no secrets: f itself is the test
-    return Task("quadratics", data, from_loss(init, loss, name="quadratics"), problem.minimum, minimiser)
+    start, size = np.arange(n, dtype=np.int32) * records, np.full(n, records, np.int32)
+    data = FederatedData(x, y, start, size, x, y, classes=0)
+    return Task("robust-regression", data, from_loss(init, loss, name="robust-regression"), stationarity=True)
 
 
-def _linear_regression(clients: int, *, d: int = 500, u_variance: float = 0.1, seed: int = 0) -> Task:
+def _linear_regression(clients: int | None, *, d: int = 500, u_variance: float = 0.1, seed: int = 0) -> Task:
     """Client i's one record is (x_i, y_i), its loss (x_i^T w - y_i)^2. All share w*; a run starts at 0."""
-    problem = linear_regression(seed, clients, d, u_variance)
+    problem = linear_regression(seed, clients or 1000, d, u_variance)
     x, y = problem.x.astype(np.float32), problem.y.astype(np.float32)
 
     def init(key: Key) -> Vector:
@@ -176,16 +246,18 @@ def _linear_regression(clients: int, *, d: int = 500, u_variance: float = 0.1, s
         each = jax.vmap(squared_residual, in_axes=(None, 0))(w, (batch.x, batch.y))
         return weighted_mean(each, batch.weight)
 
-    start, size = np.arange(clients, dtype=np.int32), np.ones(clients, np.int32)
+    start, size = np.arange(len(y), dtype=np.int32), np.ones(len(y), np.int32)
     data = FederatedData(x, y, start, size, x, y, classes=0)  # no secrets: F itself is the test
     minimiser = jnp.asarray(problem.minimiser, jnp.float32)
     model = from_loss(init, loss, name="linear-regression")
     return Task("linear-regression", data, model, problem.minimum, minimiser)
 
 
-PROBLEMS: dict[str, tuple[Callable[..., Task], int]] = {
-    "quadratics": (_quadratics, 100),
-    "linear-regression": (_linear_regression, 1000),
+PROBLEMS: dict[str, Callable[..., Task]] = {
+    "quadratics": _quadratics,
+    "linear-regression": _linear_regression,
+    "opposed-parabolas": _opposed_parabolas,
+    "robust-regression": _robust_regression,
 }
 
 

@@ -119,7 +119,12 @@ def write_table(name: str, metric: str, rows: list[dict[str, Any]], guarantees: 
     made = environment()
     small = [f"--{key} {value}" for key in ("rounds", "clients") if (value := getattr(options, key))]
     part = "figure1" if name == "figure1" else name.removeprefix("figure2-")
-    command = ["python -m sordino.experiments.papers.paper1.figures numbers", f"--parts {part}", f"--seeds {options.seeds}", *small]
+    command = [
+        "python -m sordino.experiments.papers.paper1.figures numbers",
+        f"--parts {part}",
+        f"--seeds {options.seeds}",
+        *small,
+    ]
     result = {
         "name": name,
         "metric": metric,

@@ -1,0 +1,1 @@
+"""Paper 4: alpha-NormEC."""

@@ -1,0 +1,273 @@
+"""Paper 4 on CIFAR-10: Table 3 with Figures 7 and 10, and the private heat maps of Figures 11 and 12.
+
+    python -m sordino.experiments.papers.paper4.cifar10 table3  --column norm-ec --epochs 300 --minutes 9
+    python -m sordino.experiments.papers.paper4.cifar10 private --column clip21  --epochs 300 --minutes 9
+    python -m sordino.experiments.papers.paper4.cifar10 table3  --write results/paper4/table3.json --commit HASH
+
+All settings of a column are one vmapped program: beta, gamma, clip and noise are traced, and settings share batches,
+augmentation and first weights (seed 42). The run files beside this one are single cells of the same. A column goes on
+from its checkpoint in runs/paper4/ when called again, so that it can be made in pieces; `--write` collects the columns
+that are there. The paper's "300 rounds" are 300 epochs of 140 rounds. Needs JAX, NumPy and SciPy alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import sordino as so
+from sordino.privacy.published import normec_noise
+from sordino.simulation.checkpoint import load_checkpoint, save_checkpoint, write_atomically
+from sordino.simulation.engine import Carry, Setting, evaluate, run_rounds
+from sordino.simulation.planning import Plan
+from sordino.simulation.running import environment
+from sordino.simulation.tasks import Task
+
+WORKERS, BATCH, SEED, ALPHA = 10, 32, 42, 0.01
+CLAIMED = {"epsilon": 8.0, "delta": 1e-5, "messages": 300}
+SIGMA = normec_noise(CLAIMED["messages"], CLAIMED["epsilon"], CLAIMED["delta"])  # type: ignore[arg-type]
+
+
+def norm_ec(beta: float, gamma: float) -> Any:
+    """alpha-NormEC without server normalization."""
+    return so.error_feedback(beta=beta, server_lr=gamma, bound=so.smoothed_normalize(ALPHA), batch_size=BATCH)
+
+
+def norm_ec_server_normalized(beta: float, gamma: float) -> Any:
+    """Algorithm 1 as printed."""
+    bound = so.smoothed_normalize(ALPHA)
+    return so.error_feedback(beta=beta, server_lr=gamma, bound=bound, batch_size=BATCH, server_normalization=True)
+
+
+def clip21(beta: float, gamma: float) -> Any:
+    """The paper's beta is the clip."""
+    return so.error_feedback(beta=1.0, server_lr=gamma, bound=so.clip(beta), batch_size=BATCH)
+
+
+def dp_sgd(beta: float, gamma: float) -> Any:
+    """Eq. (2) with beta Norm_alpha: only beta gamma counts."""
+    return so.dp_sgd(server_lr=beta * gamma, bound=so.smoothed_normalize(ALPHA), batch_size=BATCH)
+
+
+COLUMNS: dict[str, Callable[[float, float], Any]] = {
+    "norm-ec": norm_ec,
+    "norm-ec server-normalized": norm_ec_server_normalized,
+    "clip21": clip21,
+    "dp-sgd": dp_sgd,
+}
+# (beta, the paper's best gamma, its accuracy)
+TABLE3: dict[str, list[tuple[float, float, float]]] = {
+    "norm-ec": [(0.01, 0.1, 84.04), (0.1, 0.1, 86.09), (1.0, 0.1, 84.80), (10.0, 0.01, 79.25)],
+    "norm-ec server-normalized": [(0.01, 0.01, 82.86), (0.1, 0.1, 85.43), (1.0, 0.1, 84.29), (10.0, 0.1, 81.48)],
+    "clip21": [(0.01, 0.1, 83.00), (0.1, 0.1, 85.91), (1.0, 0.1, 84.78), (10.0, 0.1, 83.19)],
+    "dp-sgd": [(0.01, 1.0, 51.10), (0.1, 1.0, 79.68), (1.0, 1.0, 83.89), (10.0, 0.1, 84.50)],
+}
+BETAS, GAMMAS = (0.001, 0.01, 0.1, 1.0), (0.001, 0.01, 0.1, 1.0)
+PRIVATE = ("norm-ec", "norm-ec server-normalized", "clip21")
+
+
+def cells(table: str, column: str, betas: tuple[float, ...]) -> list[dict[str, Any]]:
+    """The settings of a column."""
+    if table == "table3":
+        rows = [row for row in TABLE3[column] if row[0] in betas]
+        return [{"row": f"beta {beta:g}", "beta": beta, "gamma": gamma, "paper": paper} for beta, gamma, paper in rows]
+    return [
+        {"row": f"beta {beta:g}, gamma {gamma:g}", "beta": beta, "gamma": gamma, "paper": None}
+        for beta in betas
+        for gamma in GAMMAS
+    ]
+
+
+def plan_of(table: str, column: str, cell: dict[str, Any], rounds: int) -> Plan:
+    """What one cell runs; in private with the paper's noise for 300 messages, accounted over those that are sent."""
+    method = COLUMNS[column](cell["beta"], cell["gamma"])
+    if table == "table3":
+        return so.plan(method, rounds=rounds)
+    return so.plan(method, rounds=rounds, trust="local", noise_multiplier=SIGMA, delta=CLAIMED["delta"])
+
+
+def stacked(parts: list[Any]) -> Any:
+    """Pytrees of one structure as one, with a leading axis."""
+    return jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf, jnp.float32) for leaf in leaves]), *parts)
+
+
+def train(table: str, column: str, arguments: argparse.Namespace) -> None:
+    """Train a column from its checkpoint on, for so many epochs or minutes, and keep its figures."""
+    started = time.perf_counter()
+    task = so.task(
+        "cifar10",
+        clients=WORKERS,
+        partition="iid",
+        partition_seed=SEED,
+        model=f"resnet20:{arguments.norm}",
+        augment="crop-flip",
+        held_out=0.1,
+    )
+    if arguments.images:
+        task = fewer(task, arguments.images)
+    per_epoch = max(1, int(task.data.size.sum()) // (WORKERS * BATCH))
+    chosen = cells(table, column, arguments.betas)
+    plans = [plan_of(table, column, cell, arguments.epochs * per_epoch) for cell in chosen]
+    resolved = [plan.resolve(task.d, task.clients) for plan in plans]
+    methods, mechanisms = stacked([one.algorithm for one in resolved]), stacked([one.mechanism for one in resolved])
+    setting = Setting(
+        task.loss,
+        plans[0].cohort,
+        WORKERS,
+        task.largest,
+        resolved[0].trust,
+        chunk=WORKERS,
+        augment=task.augment,
+    )
+    key = jax.random.key(SEED)
+    w0 = task.initial(jax.random.fold_in(key, 2**31 - 1))
+
+    def begin(method: Any) -> Carry:
+        memories = jax.tree.map(lambda leaf: jnp.zeros((WORKERS, *leaf.shape)), method.init_client(w0))
+        return Carry(method.init_server(w0), memories)
+
+    def one_epoch(method: Any, mechanism: Any, carry: Carry, first: jax.Array) -> tuple[Carry, Any]:
+        after, info = run_rounds(method, mechanism, task.records, carry, key, first, setting=setting, rounds=per_epoch)
+        return after, info.mean_norm[-1]
+
+    epoch_of_all = jax.jit(jax.vmap(one_epoch, in_axes=(0, 0, 0, None)), donate_argnums=2)
+    accuracy_of_all = jax.jit(
+        jax.vmap(lambda w: evaluate(w, *task._test, predict=task.predict))  # (loss, accuracy)
+    )
+    carry, epoch, history = jax.vmap(begin)(methods), 0, []
+    folder = arguments.folder / table
+    folder.mkdir(parents=True, exist_ok=True)
+    name = column.replace(" ", "-")
+    state, figures = folder / f"{name}.npz", folder / f"{name}.json"
+    if state.exists():
+        epoch, carry = load_checkpoint(state, carry)
+        history = json.loads(figures.read_text())["history"]
+    while epoch < arguments.epochs and time.perf_counter() - started < 60 * arguments.minutes:
+        begun = time.perf_counter()
+        carry, norms = epoch_of_all(methods, mechanisms, carry, jnp.int32(epoch * per_epoch))
+        epoch += 1
+        loss, accuracy = accuracy_of_all(jax.vmap(lambda method, server: method.params(server))(methods, carry.server))
+        row = {"epoch": epoch, "accuracy": np.asarray(accuracy).tolist(), "loss": _finite(loss), "norm": _finite(norms)}
+        history.append(row)
+        seconds = time.perf_counter() - begun
+        if epoch % 5 == 0 or epoch < 3:
+            shown = " ".join(f"{100 * value:.1f}" for value in row["accuracy"])
+            print(f"{column}, epoch {epoch}: {shown} % ({seconds:.2f} s an epoch)", flush=True)
+        if epoch % 20 == 0:
+            save_checkpoint(state, epoch, carry)
+    save_checkpoint(state, epoch, carry)
+    plans = [plan_of(table, column, cell, epoch * per_epoch) for cell in chosen]  # what was really sent
+    kept = {
+        "column": column,
+        "cells": chosen,
+        "epochs": epoch,
+        "messages": epoch * per_epoch,
+        "norm": arguments.norm,
+        "history": history,
+        "certificates": [plan.resolve(task.d, task.clients).certificate.to_json() for plan in plans],
+        "made": environment(),
+    }
+    write_atomically(figures, json.dumps(kept).encode())
+    print(f"{column}: {epoch} epochs, {epoch * per_epoch} messages, {time.perf_counter() - started:.0f} s")
+
+
+def fewer(task: Task, images: int) -> Task:
+    """The first images of each worker, for a trial run."""
+    data = task.data
+    keep = np.concatenate([np.arange(start, start + images) for start in data.start])
+    start, size = np.arange(WORKERS, dtype=np.int32) * images, np.full(WORKERS, images, np.int32)
+    small = data._replace(
+        x=data.x[keep], y=data.y[keep], start=start, size=size, x_test=data.x_test[:100], y_test=data.y_test[:100]
+    )
+    return Task(task.name, small, task.model, augment=task.augment)
+
+
+def write(table: str, path: Path, folder: Path, commit: str) -> None:
+    """The columns that have been made, as one table."""
+    parts = [json.loads(part.read_text()) for part in sorted((folder / table).glob("*.json"))]
+    parts.sort(key=lambda part: list(COLUMNS).index(part["column"]))
+    rows, guarantees = [], []
+    for part in parts:
+        accuracies = 100 * np.array([row["accuracy"] for row in part["history"]])  # [epochs, cells]
+        figures = accuracies[-1] if table == "table3" else accuracies.max(axis=0)
+        for cell, figure, certificate in zip(part["cells"], figures, part["certificates"], strict=True):
+            place = {"row": cell["row"], "column": part["column"]}
+            more = {"gamma": cell["gamma"], "epochs": part["epochs"], "messages": part["messages"]}
+            rows.append(place | {"paper": cell["paper"], "mean": float(figure), "std": None, "seeds": [SEED]} | more)
+            guarantees.append(place | certificate)
+    what = "test accuracy (%) after the last epoch" if table == "table3" else "highest test accuracy (%) of any epoch"
+    epochs = sorted({part["epochs"] for part in parts})
+    metric = f"{what}, ResNet-20 on CIFAR-10, {', '.join(map(str, epochs))} epochs"
+    made = parts[0]["made"]
+    result: dict[str, Any] = {"name": path.stem, "metric": metric, "rows": rows, "guarantees": guarantees}
+    if table == "private":
+        result["claimed"] = CLAIMED | {"noise_std": SIGMA}
+        result["spread_over_gamma"] = spreads(rows)
+    result["provenance"] = {
+        "commit": commit,
+        "versions": {name: made[name] for name in ("sordino", "jax", "numpy", "python")},
+        "device": made["device"],
+        "date": made["date"],
+        "command": f"python -m sordino.experiments.papers.paper4.cifar10 {table} --column ... --epochs {max(epochs)}",
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def spreads(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """How far accuracy varies over gamma, for each method and beta, in points."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for row in rows:
+        beta = row["row"].partition(",")[0]
+        found.setdefault(row["column"], {}).setdefault(beta, []).append(row["mean"])
+    return {
+        column: {beta: max(values) - min(values) for beta, values in of_column.items()}
+        for column, of_column in found.items()
+    }
+
+
+def _finite(values: Any) -> list[float | None]:
+    return [float(value) if math.isfinite(value) else None for value in np.asarray(values)]
+
+
+def _commit() -> str:
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
+
+
+def main() -> None:
+    """Train a column, or write the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("table", choices=("table3", "private"))
+    parser.add_argument("--column", choices=list(COLUMNS), action="append", help="may be repeated; all if left out")
+    parser.add_argument("--betas", type=float, nargs="+", help="of the paper's, all if left out")
+    parser.add_argument("--epochs", type=int, default=300)
+    parser.add_argument("--minutes", type=float, default=math.inf, help="stop after this long; a checkpoint is kept")
+    parser.add_argument("--norm", choices=("batch", "group"), default="batch")
+    parser.add_argument("--images", type=int, help="of each worker, for a trial run")
+    parser.add_argument("--folder", type=Path, default=Path("runs/paper4"))
+    parser.add_argument("--write", type=Path, help="collect what has been trained into this file, and train nothing")
+    parser.add_argument("--commit", default=None, help="what the code is at, for the record")
+    arguments = parser.parse_args()
+    if arguments.write:
+        write(arguments.table, arguments.write, arguments.folder, arguments.commit or _commit())
+        return
+    usual = (0.01, 0.1, 1.0, 10.0) if arguments.table == "table3" else BETAS
+    arguments.betas = tuple(arguments.betas or usual)
+    for column in arguments.column or (COLUMNS if arguments.table == "table3" else PRIVATE):
+        train(arguments.table, column, arguments)
+
+
+if __name__ == "__main__":
+    main()

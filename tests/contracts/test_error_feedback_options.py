@@ -1,0 +1,350 @@
+"""What the error-feedback family promises, warns of and refuses; one program for all its numbers."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sordino as so
+from sordino.algorithms.local import ClientData
+from sordino.data import FederatedData, robust_loss, robust_regression
+from sordino.data.augmentation import crop_flip
+from sordino.errors import InvalidInput, Refused
+from sordino.models import Batch, get
+from sordino.privacy.ledger import read_ledger
+from sordino.simulation import Task
+from sordino.simulation.cohort import Full
+from sordino.simulation.engine import Carry, Setting, run_round, run_rounds
+from sordino.types import Algorithm, Memory, Observer
+
+
+def method(**options):
+    usual = {"beta": 0.1, "server_lr": 0.1, "bound": so.smoothed_normalize(0.2), "R": 1.0}
+    return so.error_feedback(**(usual | options))
+
+
+def resolved(ours, clients=10, **options):
+    options = {"rounds": 20, "noise_multiplier": 4.0, "trust": "local", "delta": 1e-5} | options
+    return so.plan(ours, **options).resolve(d=50, clients=clients)
+
+
+def codes(certificate):
+    return [warning.code for warning in certificate.warnings]
+
+
+def test_are_algorithms():
+    assert isinstance(method(), Algorithm)
+    assert isinstance(so.dp_sgd(server_lr=0.1), Algorithm)
+
+
+# --- Warnings ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("alpha", "beta", "R", "expected"),
+    [
+        (0.2, 0.1, None, []),
+        (0.1, 0.2, 1.0, []),
+        (0.1, 0.2, 0.1, ["beta-above-alpha-plus-R"]),
+        (0.1, 0.2, None, ["beta-above-alpha-plus-R"]),
+        (0.09, 0.2, 1.0, ["beta-above-2-alpha"]),
+        (0.0, 0.2, None, ["beta-above-2-alpha", "beta-above-alpha-plus-R"]),
+    ],
+)
+def test_warnings_stand_in_the_certificate(alpha, beta, R, expected):
+    certificate = resolved(method(bound=so.smoothed_normalize(alpha), beta=beta, R=R)).certificate
+    assert [code for code in codes(certificate) if code.startswith("beta")] == expected
+
+
+def test_the_warning_is_true():
+    """beta > 2 alpha: a constant gradient is never met, the memory ends in a 2-cycle beta/2 - alpha away from it."""
+    for alpha, beta, size in ((0.01, 0.1, 0.04), (0.1, 0.1, 0.0)):
+        ours, memory, target = method(bound=so.smoothed_normalize(alpha), beta=beta), jnp.zeros(1), 1.0
+        residuals = []
+        for _ in range(200):
+            Delta, _ = ours.bound(target - memory)
+            memory = memory + beta * Delta
+            residuals.append(float(target - memory[0]))
+        assert np.abs(residuals[-6:]) == pytest.approx(size, abs=1e-3)
+
+
+def test_clip21_warns_of_beta_above_two():
+    assert "beta-too-large" in codes(resolved(method(bound=so.clip(1.0), beta=2.5)).certificate)
+    assert "beta-too-large" not in codes(resolved(method(bound=so.clip(1.0), beta=1.0)).certificate)
+
+
+# --- Memory and guarantees ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "memory"),
+    [
+        ({}, Memory.ZERO),
+        ({"memory": "noisy", "memory_clip": 1.0}, Memory.NOISY),
+        ({"memory": "secure-average", "memory_clip": 1.0}, Memory.NOISY),
+        ({"memory": "exact"}, Memory.EXACT),
+    ],
+)
+def test_memory_is_declared(options, memory):
+    assert method(**options).memory is memory
+
+
+@pytest.mark.parametrize("trust", ["central", "local"])
+def test_the_exact_start_is_refused_in_private_and_runs_otherwise(trust):
+    ours = method(memory="exact")
+    with pytest.raises(Refused, match="exact gradient"):
+        resolved(ours, trust=trust)
+    assert not resolved(ours, noise_multiplier=None, trust="central").certificate.total(Observer.SERVER).private
+
+
+def test_a_noisy_start_is_a_release_like_every_other(tmp_path):
+    """Its rounds are among those of the certificate and of the ledger: certify finds the planned figure."""
+    task = so.task("robust-regression", clients=4, d=3, records=5)
+    ours = method(memory="noisy", memory_clip=1.0, memory_rounds=2)
+    plan = so.plan(ours, rounds=6, noise_multiplier=4.0, trust="local", delta=1e-5)
+    run = so.simulate(plan, task, folder=tmp_path / "run", evaluate_every=3)
+    record = read_ledger(tmp_path / "run" / "ledger.jsonl")
+    server = [entry.round for entry in record.entries if Observer.SERVER in entry.observers]
+    assert server == list(range(6))
+    spent = so.epsilon_of(record.spent(Observer.SERVER), 1e-5, record.relation)
+    assert spent == pytest.approx(run.certificate.total(Observer.SERVER).epsilon)
+
+
+def test_the_secure_average_is_certified_for_the_average_only():
+    certificate = resolved(method(memory="secure-average", memory_clip=1.0)).certificate
+    plain = resolved(method()).certificate
+    server, user = (certificate.total(who) for who in (Observer.SERVER, Observer.MODEL_USER))
+    assert any("secure aggregation" in text for text in server.assumptions)
+    assert any("every other client" in text for text in server.assumptions)
+    # The first sum moves by sqrt(n) bounds, so a model user gains nothing from the noise of the others.
+    assert user.epsilon == server.epsilon == plain.total(Observer.SERVER).epsilon
+    assert plain.total(Observer.MODEL_USER).epsilon < user.epsilon
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"trust": "central"}, {"cohort": "poisson:0.5"}, {"mechanism": "laplace", "delta": 1e-5}],
+    ids=["central", "poisson", "laplace"],
+)
+def test_the_secure_average_needs_gaussian_noise_of_all_clients(options):
+    with pytest.raises(InvalidInput, match="secure-average"):
+        resolved(method(memory="secure-average", memory_clip=1.0), **options)
+
+
+def test_clients_that_come_by_chance_amplify_for_model_users_only():
+    sampled = resolved(method(), clients=100, cohort="poisson:0.1", trust="central", noise_multiplier=1.0).certificate
+    full = resolved(method(), clients=100, trust="central", noise_multiplier=1.0).certificate
+    assert sampled.total(Observer.MODEL_USER).epsilon < full.total(Observer.MODEL_USER).epsilon / 3
+    assert not sampled.total(Observer.SERVER).private
+
+
+def test_ef21_alone_has_no_bound_and_is_not_private():
+    with pytest.raises(InvalidInput, match="needs a bound"):
+        resolved(method(bound=None, top_k=3))
+    assert not resolved(method(bound=None, top_k=3), noise_multiplier=None).certificate.total(Observer.SERVER).private
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"beta": 0.0}, "beta"),
+        ({"bound": None}, "bound"),
+        ({"bound": so.adaptive_clip(1.0, indicator_noise_std=1.0)}, "bound"),
+        ({"top_k": 0}, "top_k"),
+        ({"memory": "warm"}, "memory"),
+        ({"memory": "noisy"}, "memory_clip"),
+        ({"memory_clip": 1.0}, "memory_clip"),
+        ({"memory_rounds": 2}, "memory_rounds"),
+        ({"memory": "noisy", "memory_clip": 1.0, "memory_rounds": 0}, "memory_rounds"),
+        ({"local_steps": 2}, "local_lr"),
+        ({"local_lr": 0.1}, "local_lr"),
+        ({"local_steps": 0}, "local_steps"),
+        ({"batch_size": 0}, "batch_size"),
+        ({"server_lr": -1.0}, "server_lr"),
+        ({"R": -1.0}, "R"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_meant_names_its_field(options, field):
+    with pytest.raises(InvalidInput) as caught:
+        method(**options)
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"calibration": "norm-ec", "trust": "local", "noise_multiplier": 1.0}, "calibration"),
+        ({"calibration": "norm-ec", "epsilon": 8.0, "delta": 1e-5}, "trust"),
+        ({"calibration": "best", "epsilon": 8.0, "delta": 1e-5}, "calibration"),
+    ],
+    ids=["without epsilon", "central", "unknown"],
+)
+def test_calibrations_that_cannot_be_meant(options, field):
+    with pytest.raises(InvalidInput) as caught:
+        so.plan(method(), rounds=3, **options)
+    assert caught.value.field == field
+
+
+# --- One program, shared weights ---------------------------------------------------------------------------------
+
+
+def toy():
+    return so.task("robust-regression", clients=6, d=4, records=3)
+
+
+def rounds_of(ours, mechanism, task, rounds=2):
+    setting = Setting(task.loss, Full(), task.clients, task.largest, "local", task.clients)
+    w = task.initial(jax.random.key(0))
+    memories = jax.tree.map(lambda leaf: jnp.stack([leaf] * task.clients), ours.init_client(w))
+    carry = Carry(ours.init_server(w), memories)
+    done = run_rounds(
+        ours, mechanism, task.records, carry, jax.random.key(1), jnp.int32(0), setting=setting, rounds=rounds
+    )
+    return np.asarray(ours.params(done[0].server))
+
+
+@pytest.mark.parametrize("bound", [so.smoothed_normalize, so.clip], ids=["alpha", "clip"])
+def test_a_grid_is_one_program(bound):
+    """beta, gamma, alpha or the clip, and the noise are traced: a vmap over all equals one by one, compiled once."""
+    task = toy()
+    grid = [(0.1, 0.2, 0.3, 0.01), (0.5, 0.1, 1.0, 0.1), (1.0, 0.3, 0.01, 0.0)]
+    methods = [so.error_feedback(beta=b, server_lr=g, bound=bound(a)) for b, g, a, _ in grid]
+    mechanisms = [so.gaussian(s) for *_, s in grid]
+    alone = [rounds_of(*pair, task) for pair in zip(methods, mechanisms, strict=True)]
+    before = run_rounds._cache_size()
+    rounds_of(so.error_feedback(beta=0.7, server_lr=0.7, bound=bound(0.7)), so.gaussian(0.7), task)
+    assert run_rounds._cache_size() == before
+
+    def stack(parts):
+        return jax.tree.map(lambda *leaves: jnp.stack([jnp.float32(leaf) for leaf in leaves]), *parts)
+
+    setting = Setting(task.loss, Full(), task.clients, task.largest, "local", task.clients)
+    w = task.initial(jax.random.key(0))
+
+    def run(ours, mechanism):
+        carry = Carry(ours.init_server(w), jnp.zeros((task.clients, task.d)))
+        key, first = jax.random.key(1), jnp.int32(0)
+        done = run_rounds(ours, mechanism, task.records, carry, key, first, setting=setting, rounds=2)
+        return ours.params(done[0].server)
+
+    together = jax.vmap(run)(stack(methods), stack(mechanisms))
+    np.testing.assert_allclose(together, alone, atol=1e-5)
+    assert np.abs(np.diff(np.asarray(alone), axis=0)).max() > 1e-3
+
+
+def batched_products(jaxpr) -> int:
+    """Products of matrices (not of vectors) with a batch axis, wherever in a program they stand."""
+    count = 0
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "dot_general" and equation.params["dimension_numbers"][1][0]:
+            count += all(operand.aval.ndim >= 3 for operand in equation.invars)
+        for value in equation.params.values():
+            for inner in value if isinstance(value, tuple | list) else (value,):
+                inner = getattr(inner, "jaxpr", inner)
+                if hasattr(inner, "eqns"):
+                    count += batched_products(inner)
+    return count
+
+
+@pytest.mark.parametrize(
+    ("ours", "shared"),
+    [
+        (so.error_feedback(beta=0.1, server_lr=0.1, bound=so.smoothed_normalize(0.1)), True),
+        (so.dp_sgd(server_lr=0.1, bound=so.clip(1.0)), True),
+        (so.fedavg(local_steps=1, local_lr=0.1), True),
+        (so.fedavg(local_steps=2, local_lr=0.1), False),
+    ],
+    ids=["error feedback", "DP-SGD", "FedAvg, one step", "FedAvg, two steps"],
+)
+def test_gradients_at_one_point_share_the_weights(ours, shared):
+    """All clients at the same w: only the gradients of the four weight matrices are products client by client."""
+    model = get("cnn", (28, 28), 10)
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(6, 28, 28)).astype(np.float32), np.arange(6, dtype=np.int32)
+    start, size = np.array([0, 2, 4], np.int32), np.full(3, 2, np.int32)
+    task = Task("toy", FederatedData(x, y, start, size, x, y, 10), model)
+    setting = Setting(task.loss, Full(), 3, 2, "none", 3)
+    w = task.initial(jax.random.key(0))
+    memories = jax.tree.map(lambda leaf: jnp.stack([leaf] * 3), ours.init_client(w))
+    carry = Carry(ours.init_server(w), memories)
+
+    def program(carry):
+        return run_round(ours, so.none(), task.records, carry, jax.random.key(1), jnp.int32(0), setting)
+
+    found = batched_products(jax.make_jaxpr(program)(carry).jaxpr)
+    assert (found == 4) is shared  # two convolutions, two dense layers
+
+
+# --- Augmentation ------------------------------------------------------------------------------------------------
+
+
+def test_crop_flip_moves_and_mirrors_and_adds_nothing():
+    image = jnp.arange(1.0, 65.0).reshape(1, 8, 8, 1)
+    seen = jax.vmap(lambda key: crop_flip(key, image)[0, :, :, 0])(jax.random.split(jax.random.key(0), 400))
+    whole = np.asarray(image[0, :, :, 0])
+    padded = np.pad(whole, 4)
+    allowed = {
+        crop.tobytes()
+        for a in range(9)
+        for b in range(9)
+        for crop in (padded[a : a + 8, b : b + 8].copy(), padded[a : a + 8, b : b + 8][:, ::-1].copy())
+    }
+    got = {np.asarray(one, np.float32).tobytes() for one in seen}
+    assert got <= allowed
+    assert len(got) > 130  # of 162
+    assert crop_flip(jax.random.key(1), jnp.ones((3, 32, 32, 3))).shape == (3, 32, 32, 3)
+
+
+def test_augmentation_is_the_clients_own_and_new_in_every_round():
+    """Two clients hold the same image: they see it differently, and differently in the next round."""
+    x = jnp.tile(jnp.arange(64.0).reshape(1, 8, 8, 1), (2, 1, 1, 1))
+
+    def seen(w, batch):  # the gradient shows what the client saw
+        return jnp.vdot(w, batch.x.ravel())
+
+    ours = so.dp_sgd(server_lr=1.0)
+    shown = [
+        np.asarray(
+            ours.client(
+                jax.random.fold_in(jax.random.key(k), client),
+                ours.broadcast(ours.init_server(jnp.zeros(64))),
+                (),
+                ClientData(seen, x, jnp.zeros(2), jnp.int32(client), jnp.int32(1), 1, crop_flip),
+            )[0]
+        )
+        for k in (0, 1)
+        for client in (0, 1)
+    ]
+    assert len({one.tobytes() for one in shown}) == 4
+
+
+def test_a_task_augments_by_name():
+    assert so.task("digits", clients=5, augment="crop-flip").augment is crop_flip
+    with pytest.raises(InvalidInput, match="crop-flip"):
+        so.task("digits", clients=5, augment="mixup")
+
+
+def test_robust_regression_is_as_smooth_as_it_says():
+    """No pair of points has gradients further apart than L_i allows; and it is not convex."""
+    problem = robust_regression(0, n=3, d=4, records=10)
+
+    def f(w, i):
+        each = jax.vmap(lambda x, y: robust_loss(w, (x, y), 0.1))(jnp.asarray(problem.x[i]), jnp.asarray(problem.y[i]))
+        return jnp.mean(each)
+
+    points = np.random.default_rng(1).normal(size=(60, 4)).astype(np.float32) * np.repeat([0.3, 1.0, 3.0], 20)[:, None]
+    points = jnp.asarray(points, jnp.float32)
+    hessians = [jax.jit(jax.vmap(jax.hessian(lambda w, i=i: f(w, i))))(points) for i in range(3)]
+    eigenvalues = np.linalg.eigvalsh(np.stack(hessians))  # [clients, points, d]
+    assert (np.abs(eigenvalues).max(axis=(1, 2)) <= problem.smoothness).all()
+    assert np.min(eigenvalues) < -0.01
+    task = so.task("robust-regression", clients=3, d=4, records=10)
+    w = task.initial(jax.random.key(0))
+    mean = sum(f(w, i) for i in range(3)) / 3
+    assert task.evaluate(w)["test_loss"] == pytest.approx(float(mean), rel=1e-5)
+    gradient = jax.grad(lambda w: sum(f(w, i) for i in range(3)) / 3)(w)
+    assert task.evaluate(w)["gradient_norm"] == pytest.approx(float(jnp.linalg.norm(gradient)), rel=1e-4)
+    assert isinstance(task.loss(w, Batch(task.records.x, task.records.y, jnp.ones(30))), jax.Array)
