@@ -48,7 +48,7 @@ class Cell(_Strict):
 
 
 class FigureSpec(_Strict):
-    """A picture of the runs: a measure over rounds, or paths in the plane where they are widest around the minimiser."""
+    """A picture: a measure over rounds, or paths in the plane where they are widest around the minimiser."""
 
     name: str
     title: str

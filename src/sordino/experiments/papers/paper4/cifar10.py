@@ -142,7 +142,7 @@ def train(table: str, column: str, arguments: argparse.Namespace) -> None:
 
     epoch_of_all = jax.jit(jax.vmap(one_epoch, in_axes=(0, 0, 0, None)), donate_argnums=2)
     accuracy_of_all = jax.jit(
-        jax.vmap(lambda w: evaluate(w, *task._test, predict=task.predict))  # (loss, accuracy)
+        jax.vmap(lambda w: evaluate(w, *task.test, predict=task.predict))  # (loss, accuracy)
     )
     carry, epoch, history = jax.vmap(begin)(methods), 0, []
     folder = arguments.folder / table

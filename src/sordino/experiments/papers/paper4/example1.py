@@ -1,4 +1,6 @@
-"""Paper 4, Example 1, from the shipped run files: `python -m sordino.experiments.papers.paper4.example1` writes the result and a plot.
+"""Paper 4, Example 1, from the shipped run files: a result and a plot.
+
+    python -m sordino.experiments.papers.paper4.example1
 
 Two clients pull x to 3 and to -3. Normalised gradients cancel wherever both point at each other, and x stays where it
 began; with error compensation it goes to 0.
