@@ -1,7 +1,7 @@
 """Paper 1: the numbers of Figures 1, 2 and 3, and the figures.
 
     python -m sordino.experiments.papers.paper1.figures [numbers|plots] [--parts figure1 synthetic mnist drift]
-                                         [--seeds 5] [--rounds 50] [--clients 1000] [--out results/paper1] [--commit HASH]
+        [--seeds 5] [--rounds 50] [--clients 1000] [--out results/paper1] [--commit HASH]
 
 `numbers` needs JAX, NumPy, SciPy and the accountants alone, so it runs where a GPU is; `plots` draws what files say.
 
