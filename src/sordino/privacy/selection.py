@@ -49,7 +49,7 @@ def _as_dp_event(event: Event, relation: Relation) -> DpEvent:
     from dp_accounting.dp_event import ComposedDpEvent, GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
 
     match event:
-        case Gaussian(noise_multiplier) if math.isfinite(noise_multiplier):
+        case Gaussian(noise_multiplier):
             return GaussianDpEvent(noise_multiplier)
         case Repeated(inner, count):
             return SelfComposedDpEvent(_as_dp_event(inner, relation), count)
