@@ -255,9 +255,10 @@ def load_sweep(path: Path, changes: tuple[str, ...] = ()) -> Sweep:
     try:
         several = variations(values, _takes_list)
     except InvalidInput as error:
-        lines = [line_of(text, section, error.field) for section in values]
-        line = next((line for line in lines if line), None)
-        raise InvalidInput(f"{path}:{line}: {error.field}", error.value, error.remedy) from None
+        section, _, key = error.field.partition(".")
+        line = line_of(text, section, key.partition(".")[0])
+        place = f"{path}:{line}" if line else f"{path}"
+        raise InvalidInput(f"{place}: [{section}] {key}", error.value, error.remedy) from None
     points = [SweepPoint(own, Config(path, text, changed, _checked(values, path, text))) for values, own in several]
     return Sweep(path, changed, tuple(points))
 

@@ -33,6 +33,8 @@ def variations(values: dict[str, Any], takes_list: Callable[[str, str], bool]) -
     Args:
       values: the file, parsed.
       takes_list: of a section and a key, whether its value may itself be a list.
+
+    An error's field is the place, as algorithm.local_lr.start.
     """
     grids, lists = {}, {}
     for place, value in _leaves(values):
@@ -45,7 +47,7 @@ def variations(values: dict[str, Any], takes_list: Callable[[str, str], bool]) -
         place, choices = next(iter(lists.items()))
         sizes = ", ".join(f"{'.'.join(place)}: {len(choices)}" for place, choices in lists.items())
         remedy = f"lists advance together and must be equally long ({sizes}); write {{ grid = [...] }} to multiply"
-        raise InvalidInput(place[-1], choices, remedy)
+        raise InvalidInput(".".join(place), choices, remedy)
     together = [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)] if lists else [{}]
     result = []
     for row in itertools.product(*grids.values()):
@@ -65,7 +67,7 @@ def _leaves(values: dict[str, Any], above: Place = ()) -> Iterator[tuple[Place, 
 
 
 def _choices(place: Place, choices: Any) -> list[Any]:
-    require(isinstance(choices, list) and len(choices) > 0, place[-1], choices, "give a list of values")
+    require(isinstance(choices, list) and len(choices) > 0, ".".join(place), choices, "give a list of values")
     return list(choices)
 
 

@@ -78,11 +78,11 @@ def _text(key: str, value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """JSON without NaN or infinity: an infinite epsilon is the string "inf"."""
+    """JSON without NaN or infinity: an infinite epsilon is the string "inf", what is not a number is null."""
     if isinstance(value, Mapping):
         return {key: _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(inner) for inner in value]
     if isinstance(value, float) and not math.isfinite(value):
-        return "inf"
+        return None if math.isnan(value) else "inf"
     return value

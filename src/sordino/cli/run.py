@@ -96,6 +96,7 @@ def _keep(config: Config, folder: Path, resume: bool) -> None:
     from sordino.simulation.checkpoint import write_atomically
 
     kept = folder / "config.toml"
+    require(not (folder / "points").exists(), "run", str(folder), "holds a sweep: choose another name")
     if resume and kept.exists():
         remedy = f"was started with another configuration: resume with {kept}"
         require(kept.read_text() == config.changed, "resume", str(folder), remedy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,53 +10,64 @@ from typing import Any
 
 from sordino.cli.output import show, working
 from sordino.config import Sweep
-from sordino.errors import InvalidInput
-from sordino.privacy.guarantee import format_epsilon
+from sordino.errors import require
+from sordino.privacy.guarantee import format_delta, format_epsilon
+from sordino.types import Observer
 
 __all__ = ["points_progress", "run_sweep", "show_sweep_plan"]
 
 NOT_COVERED = (
-    "Each certificate covers one run; choosing among runs by what was measured on private data is not covered."
+    "Each certificate covers one run, settled on before any was trained. Choosing among runs by their results is not "
+    "covered, not even by results on public data: every model that was compared has learnt from the private ones."
 )
 
 
 def show_sweep_plan(sweep: Sweep, *, as_json: bool) -> None:
     """How many runs a file stands for, and what each promises."""
     with working("planning"):
-        tasks = sweep.tasks()
-        promises: dict[str, dict[str, Any]] = {}
-        for values, config in sweep.points:
-            task = tasks[config.task_key]
-            resolved = config.resolve(config.plan(), task)
-            entry = promises.setdefault(str(resolved.certificate), {"points": [], "resolved": resolved})
-            entry["points"].append(values)
+        promises = _promises(sweep, sweep.tasks())
     result = {"file": str(sweep.path), "points": len(sweep.points), "varied": list(sweep.varied)}
     if as_json:
-        several = [
-            {
-                "points": entry["points"],
-                "noise": dict(entry["resolved"].noise),
-                **entry["resolved"].certificate.to_json(),
-            }
-            for entry in promises.values()
-        ]
-        show("", result | {"promises": several}, as_json=True)
+        show("", result | {"promises": _promises_as_json(promises)}, as_json=True)
         return
     show(f"Plan of the sweep {sweep.path}", result, as_json=False)
+    _print_promises(promises)
+
+
+def _promises(sweep: Sweep, tasks: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The different certificates, and the points that have them."""
+    promises: dict[str, dict[str, Any]] = {}
+    for values, config in sweep.points:
+        resolved = config.resolve(config.plan(), tasks[config.task_key])
+        entry = promises.setdefault(str(resolved.certificate), {"points": [], "resolved": resolved})
+        entry["points"].append(values)
+    return promises
+
+
+def _promises_as_json(promises: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {"points": entry["points"], "noise": dict(entry["resolved"].noise), **entry["resolved"].certificate.to_json()}
+        for entry in promises.values()
+    ]
+
+
+def _print_promises(promises: dict[str, dict[str, Any]]) -> None:
     for text, entry in promises.items():
-        print(f"\n{len(entry['points'])} points, {_common(entry['points'])}:")
+        points = entry["points"]
+        print(f"\nEach of {len(points)} points, {_common(points)}:" if len(points) > 1 else f"\n{_common(points)}:")
         print(text)
 
 
 def run_sweep(sweep: Sweep, folder: Path, best: str | None, *, as_json: bool) -> None:
     """Run the points that are missing; write and show the table, the best point and the heat map."""
-    from sordino.report.sweeps import best_point, plot_heat_map, tidy_table, usual_rule, write_table
+    from sordino.report.sweeps import best_point, plot_heat_map, rule_for, tidy_table, write_table
     from sordino.simulation.sweep_files import SweepFiles
 
     with working("reading data and planning"):
         tasks = sweep.tasks()
-        for _, config in sweep.points:  # errors come before anything runs
-            config.resolve(config.plan(), tasks[config.task_key])
+        promises = _promises(sweep, tasks)  # errors come before anything runs
+        _check_run_sections(sweep)
+        rule = rule_for(set.intersection(*(set(task.measures) for task in tasks.values())), best)
     files = SweepFiles(folder, sweep.changed)
     missing = [number for number in range(len(sweep.points)) if files.load(number) is None]
     with points_progress(len(missing)) as progress:
@@ -63,7 +75,6 @@ def run_sweep(sweep: Sweep, folder: Path, best: str | None, *, as_json: bool) ->
     records = [record for number in range(len(sweep.points)) if (record := files.load(number)) is not None]
     rows = tidy_table(records)
     tables = write_table(rows, folder)
-    rule = best or usual_rule(rows)
     chosen = best_point(rows, sweep.varied, rule)
     heat_map = folder / "heat_map.png"
     drawn = plot_heat_map(rows, sweep.varied, rule, heat_map)
@@ -81,12 +92,26 @@ def run_sweep(sweep: Sweep, folder: Path, best: str | None, *, as_json: bool) ->
     }
     costs = _costs(sweep, tasks)
     if as_json:
-        show("", result | {"rows": rows, "choosing": {"note": NOT_COVERED, "costs": costs}}, as_json=True)
+        choosing = {"note": NOT_COVERED, "costs": costs}
+        promised = _promises_as_json(promises)
+        show("", result | {"rows": rows, "promises": promised, "choosing": choosing}, as_json=True)
         return
     show(f"Sweep of {sweep.path}", result, as_json=False)
-    print(NOT_COVERED)
+    _print_promises(promises)
+    print(f"\n{NOT_COVERED}")
     for cost in costs:
-        print(_cost_in_words(cost))
+        print(_cost_in_words(cost, len(rows)))
+    if len(costs) > 1:
+        print(f"Each of these figures counts its own runs; what all {len(rows)} cost together is not computed.")
+
+
+def _check_run_sections(sweep: Sweep) -> None:
+    for _, config in sweep.points:
+        run = config.file.run
+        for name in ("evaluate_every", "chunk"):
+            value = getattr(run, name)
+            require(value is None or value >= 1, name, value, "must be at least 1")
+        require(not run.transcript, "transcript", True, "is for a single run: a sweep keeps no messages")
 
 
 def _run_missing(
@@ -99,8 +124,6 @@ def _run_missing(
     groups: dict[Any, list[int]] = {}
     for number in missing:
         config = sweep.points[number].config
-        if config.file.run.transcript:
-            raise InvalidInput("transcript", True, "is for a single run: a sweep keeps no messages")
         groups.setdefault((config.task_key, config.file.run.evaluate_every, config.file.run.chunk), []).append(number)
     done = 0
     for (task_key, evaluate_every, chunk), numbers in groups.items():
@@ -125,32 +148,56 @@ def _run_missing(
 
 
 def _costs(sweep: Sweep, tasks: dict[str, Any]) -> list[dict[str, Any]]:
-    """What trying all points costs against the observer who is promised something, by task and delta."""
+    """What trying all points costs against the observer who is promised something, by task and kind of promise."""
     from sordino.report.sweeps import tuning_cost
 
-    groups: dict[Any, list[Any]] = {}
+    groups: dict[Any, list[tuple[Any, int]]] = {}
     for _, config in sweep.points:
         plan, task = config.plan(), tasks[config.task_key]
         resolved = config.resolve(plan, task)
         total = resolved.certificate.total(resolved.promised)
-        kind = (task.name, total.observer, total.unit, plan.relation, total.delta)
-        groups.setdefault(kind, []).append(resolved.event_for(resolved.promised, plan.rounds))
-    return [
-        {"task": name, "observer": str(observer), "unit": str(unit), "relation": str(relation)}
-        | tuning_cost(events, delta, relation)
-        for (name, observer, unit, relation, delta), events in groups.items()
-    ]
+        kind = (task.name, total.observer, total.unit, total.units, total.relation, total.delta, total.assumptions)
+        event = resolved.event_for(resolved.promised, plan.rounds)
+        groups.setdefault(kind, []).append((event, config.file.run.seed))
+    costs = []
+    for (name, observer, unit, units, relation, delta, assumptions), runs in groups.items():
+        events, seeds = zip(*runs, strict=True)
+        whom = {"task": name, "observer": str(observer), "unit": str(unit), "units": units, "relation": str(relation)}
+        cost = tuning_cost(events, seeds, delta, relation, sees_every_run=observer is Observer.SERVER)
+        costs.append(whom | {"assumptions": list(assumptions)} | cost)
+    return costs
 
 
-def _cost_in_words(cost: dict[str, Any]) -> str:
-    whom = f"For one {cost['unit']} against the {cost['observer']} ({cost['relation']}, delta = {cost['delta']:g})"
-    everything = f"all {cost['runs']} runs together cost epsilon = {format_epsilon(cost['epsilon_of_all_runs'])}"
+def _cost_in_words(cost: dict[str, Any], points: int) -> str:
+    """Unit, relation, observer, delta, scope and assumptions of what trying the points costs."""
+    units = "" if cost["units"] is None else f" of {cost['units']}"
+    runs = f"all {points} runs" if cost["runs"] == points else f"{cost['runs']} of the {points} runs"
+    whom = (
+        f"For one {cost['unit']}{units} of {cost['task']} ({cost['relation']}, delta = {format_delta(cost['delta'])}) "
+        f"against the {cost['observer']}, every round of {runs} together:"
+    )
+    if "epsilon_of_all_runs" not in cost:
+        return f"{whom} no figure ({cost['note']})."
+    independent = format_epsilon(cost["epsilon_with_independent_noise"])
+    assuming = "".join(f"; assuming {assumption}" for assumption in cost["assumptions"])
+    if math.isinf(cost["epsilon_with_independent_noise"]):
+        return f"{whom} no guarantee (epsilon = infinite)."
+    if cost["shared_noise"]:
+        text = (
+            f"{whom} no guarantee (epsilon = infinite), since runs of one seed share their noise and two of them may "
+            f"cancel it. With a seed of its own for every run: epsilon = {independent}{assuming}."
+        )
+    else:
+        text = f"{whom} epsilon = {independent}{assuming}."
+    if cost["observer"] == str(Observer.SERVER):
+        return f"{text} The server sees every run, whichever is given out."
     if "epsilon_of_private_selection" not in cost:
-        return f"{whom} {everything}."
+        return text
     selection = format_epsilon(cost["epsilon_of_private_selection"])
     return (
-        f"{whom} {everything}. Giving out only the best of a random number, geometric with mean {cost['runs']}, "
-        f"would cost epsilon = {selection} (Papernot and Steinke 2022; scores from public data)."
+        f"{text} Giving out only the best of a random number of runs, geometric with mean {cost['runs']}, each with "
+        f"values drawn uniformly from these, a seed of its own, and a score from its model and public data alone, "
+        f"would cost epsilon = {selection} (Papernot and Steinke 2022)."
     )
 
 

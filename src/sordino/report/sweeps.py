@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import csv
 import itertools
+import json
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from sordino.privacy.selection import selection_epsilon
 from sordino.report.curves import MEASURES
 from sordino.types import Relation
 
-__all__ = ["RULES", "best_point", "plot_heat_map", "tidy_table", "tuning_cost", "write_table"]
+__all__ = ["RULES", "best_point", "plot_heat_map", "rule_for", "tidy_table", "tuning_cost", "write_table"]
 
 Row = dict[str, Any]
 
@@ -27,7 +28,8 @@ def tidy_table(records: Sequence[dict[str, Any]]) -> list[Row]:
     rows = []
     for record in records:
         last, tail = record["history"][-1], record["history"][-5:]
-        row: Row = {"point": record["point"], **record["values"], "seed": record["seed"], "rounds": last["round"]}
+        own = {key: _cell(value) for key, value in record["values"].items()}
+        row: Row = {"point": record["point"], **own, "seed": record["seed"], "rounds": last["round"]}
         for measure, _, _ in MEASURES:
             if measure in last:
                 row[measure] = last[measure]
@@ -53,7 +55,11 @@ def write_table(rows: Sequence[Row], folder: Path) -> list[Path]:
     from pyarrow.lib import Table
     from pyarrow.parquet import write_table as write_parquet
 
-    write_parquet(Table.from_pydict({key: [row.get(key) for row in rows] for key in columns}), folder / "table.parquet")
+    cells = {key: [row.get(key) for row in rows] for key in columns}
+    for key, values in cells.items():  # a column has one type: words, where words and numbers mix
+        if any(isinstance(value, str) for value in values):
+            cells[key] = [None if value is None else str(value) for value in values]
+    write_parquet(Table.from_pydict(cells), folder / "table.parquet")
     return [plain, folder / "table.parquet"]
 
 
@@ -66,9 +72,12 @@ RULES: dict[str, tuple[str, Callable[[float], float]]] = {
 }
 
 
-def usual_rule(rows: Sequence[Row]) -> str:
-    """The first rule whose column is there."""
-    return next(name for name, (column, _) in RULES.items() if column in rows[0])
+def rule_for(measures: Collection[str], wanted: str | None = None) -> str:
+    """The rule of that name, or the first one, whose measure is among those that every run is given."""
+    usable = [name for name, (column, _) in RULES.items() if column.removesuffix("_last_5") in measures]
+    if wanted is not None and wanted not in usable:
+        raise InvalidInput("best", wanted, "use one of " + ", ".join(usable))
+    return wanted or usable[0]
 
 
 def best_point(rows: Sequence[Row], varied: Sequence[str], rule: str) -> Row | None:
@@ -76,12 +85,9 @@ def best_point(rows: Sequence[Row], varied: Sequence[str], rule: str) -> Row | N
 
     Values of which one seed diverged are not chosen.
     """
-    if rule not in RULES or RULES[rule][0] not in rows[0]:
-        usable = [name for name, (column, _) in RULES.items() if column in rows[0]]
-        raise InvalidInput("best", rule, "use one of " + ", ".join(usable))
     column, worth = RULES[rule]
     groups = _by_values(rows, _without_seed(varied))
-    means = [(group, statistics.fmean(row[column] for row in group)) for group in groups.values()]
+    means = [(group, _mean(group, column)) for group in groups.values()]
     sound = [(group, mean) for group, mean in means if not any(row["diverged"] for row in group)]
     if not sound:
         return None
@@ -97,7 +103,10 @@ def best_point(rows: Sequence[Row], varied: Sequence[str], rule: str) -> Row | N
 
 
 def plot_heat_map(rows: Sequence[Row], varied: Sequence[str], rule: str, path: Path) -> bool:
-    """Means over seeds for two varied numbers, a panel for each value of the others; False if there are not two."""
+    """Means over seeds for two varied numbers, a panel for each value of the others; False if there are not two.
+
+    Values of which one seed diverged are lost; those that no point has stay empty.
+    """
     from matplotlib.figure import Figure
 
     column, _ = RULES[rule]
@@ -114,7 +123,7 @@ def plot_heat_map(rows: Sequence[Row], varied: Sequence[str], rule: str, path: P
     factor = 100.0 if column.startswith("accuracy") else 1.0
     figure = Figure(figsize=(4.6 * len(panels) + 1, 4.2), layout="constrained")
     found = {
-        (values, *place): factor * statistics.fmean(row[column] for row in group)
+        (values, *place): math.nan if any(row["diverged"] for row in group) else factor * _mean(group, column)
         for values, panel in panels.items()
         for place, group in _by_values(panel, [down, along]).items()
     }
@@ -129,29 +138,48 @@ def plot_heat_map(rows: Sequence[Row], varied: Sequence[str], rule: str, path: P
         axes.set(xlabel=along, ylabel=down)
         axes.set_title(", ".join(f"{key} = {value}" for key, value in zip(others, values, strict=True)), fontsize=9)
         for (i, line), j in itertools.product(enumerate(grid), range(len(along_values))):
-            text = "lost" if math.isnan(line[j]) else f"{line[j]:.3g}"
-            axes.text(j, i, text, ha="center", va="center", color="white", fontsize=7)
+            lost = (values, down_values[i], along_values[j]) in found
+            text = f"{line[j]:.3g}" if not math.isnan(line[j]) else "lost" if lost else ""
+            axes.text(
+                j, i, text, ha="center", va="center", color="black" if math.isnan(line[j]) else "white", fontsize=7
+            )
     figure.colorbar(image, ax=all_axes.tolist(), label=column + (" (%)" if factor == 100 else ""))
     figure.savefig(path, dpi=130)
     return True
 
 
-def tuning_cost(events: Sequence[Event], delta: float, relation: Relation) -> dict[str, Any]:
-    """What the certificate of one run leaves out: everything that was tried, for one who sees each of the models.
+def tuning_cost(
+    events: Sequence[Event], seeds: Sequence[int], delta: float, relation: Relation, *, sees_every_run: bool
+) -> dict[str, Any]:
+    """What the certificate of one run leaves out: everything that was tried.
 
-    Returns epsilon if all runs are seen, and if only the best of a random number of runs (on average as many) is.
+    Args:
+      events: what each run shows to an observer.
+      seeds: of the runs. Those of one seed share their noise, which two of them may cancel.
+      delta: of the guarantee over all runs.
+      relation: of the guarantee.
+      sees_every_run: whether the observer does so even if one model is given out, as the server.
+
+    Returns epsilon of all runs together; of as many with noise of their own; and, for one who sees only what is given
+    out, of the best of a random number of those, on average as many.
     """
-    cost: dict[str, Any] = {"runs": len(events), "delta": delta, "epsilon_of_all_runs": math.inf}
+    cost: dict[str, Any] = {"runs": len(events), "delta": delta, "shared_noise": len(set(seeds)) < len(seeds)}
     try:
-        cost["epsilon_of_all_runs"] = epsilon_of(Composed(tuple(events)), delta, relation)
-        # One run of the worst kind stands for all of them.
-        worst = max(set(events), key=lambda event: epsilon_of(event, delta, relation))
-        cost["epsilon_of_private_selection"] = selection_epsilon(
-            worst, trials=max(len(events), 2), delta=delta, relation=relation
-        )
+        independent = epsilon_of(Composed(tuple(events)), delta, relation)
+        cost["epsilon_of_all_runs"] = math.inf if cost["shared_noise"] else independent
+        cost["epsilon_with_independent_noise"] = independent
+        if len(events) > 1 and not sees_every_run and math.isfinite(independent):
+            kinds = dict.fromkeys(events)
+            cost["epsilon_of_private_selection"] = selection_epsilon(
+                *kinds, trials=len(events), delta=delta, relation=relation
+            )
     except Refused as error:
         cost["note"] = str(error)
     return cost
+
+
+def _mean(rows: Sequence[Row], column: str) -> float:
+    return statistics.fmean(row[column] for row in rows)
 
 
 def _without_seed(varied: Sequence[str]) -> list[str]:
@@ -163,3 +191,8 @@ def _by_values(rows: Sequence[Row], keys: Sequence[str]) -> dict[tuple[Any, ...]
     for row in rows:
         groups.setdefault(tuple(row[key] for key in keys), []).append(row)
     return groups
+
+
+def _cell(value: Any) -> Any:
+    """A value of a file as a table holds it: lists and tables as text."""
+    return json.dumps(value) if isinstance(value, list | dict) else value

@@ -83,6 +83,7 @@ def sweep(
 
     Returns the runs in the order of the points. One that diverged is a run too: see `Run.diverged`.
     """
+    require(chunk is None or chunk >= 1, "chunk", chunk, "must be at least 1")
     require(at_a_time is None or at_a_time >= 1, "at_a_time", at_a_time, "must be at least 1")
     require(evaluate_every is None or evaluate_every >= 1, "evaluate_every", evaluate_every, "must be at least 1")
     resolved = [point.plan.resolve(task.d, task.clients) for point in points]
@@ -141,7 +142,7 @@ def make_blocks(
 def _shape(shape: tuple[int, ...], plan: Plan, task: Task, at_a_time: int | None) -> tuple[int, int, int]:
     """(seeds, members, clients of each) at a time. Members come first: they share records, which seeds do not."""
     seeds, members = shape
-    places = plan.cohort.capacity(task.clients)
+    places = -(-plan.cohort.capacity(task.clients) // jax.local_device_count())  # of one device
     clients = max(1, int(room() / memory_of_a_client(task, plan)))
     kept = jax.eval_shape(lambda: initial_carry(plan.algorithm, task, jax.random.key(0)))
     states = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(kept))

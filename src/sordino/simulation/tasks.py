@@ -110,6 +110,11 @@ class Task:
 
         return measured
 
+    @cached_property
+    def measures(self) -> tuple[str, ...]:
+        """The names of what `measure` finds."""
+        return tuple(jax.eval_shape(self.measure, self._flat[0], *self.test))
+
     def evaluate(self, w: Vector) -> dict[str, float]:
         """What `measure` finds on the test set."""
         return {name: float(value) for name, value in self._measure(w, *self.test).items()}

@@ -1,0 +1,370 @@
+"""A sweep is its points: every one of them is what `simulate` makes of it, however they were put together."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import sordino as so
+from sordino.algorithms.fedavg import FedAvg
+from sordino.data import FederatedData
+from sordino.errors import InvalidInput
+from sordino.models import from_loss, get
+from sordino.pytrees import pytree
+from sordino.simulation import Task
+from sordino.simulation.sweep import Point, make_blocks, run_block, sweep
+
+CLIENTS, ROUNDS = 10, 6
+RATES, BOUNDS, SEEDS = (0.1, 0.5), (0.3, 1.0), (0, 3)
+
+
+def toy(model: Any = None) -> Task:
+    """Ten clients with one to seven records of three features and two classes."""
+    rng = np.random.default_rng(0)
+    size = np.array([3, 1, 7, 2, 5, 4, 1, 6, 2, 3], np.int32)
+    x = rng.normal(size=(size.sum(), 3)).astype(np.float32)
+    y = (x @ [1.0, -2.0, 0.5] > 0).astype(np.int32)
+    start = (np.cumsum(size) - size).astype(np.int32)
+    return Task("toy", FederatedData(x, y, start, size, x, y, 2), model or get("mlp:4", (3,), 2))
+
+
+TASK = toy()
+ADAM = optax.adam(0.1)
+
+
+def fedavg(lr: float, C: float, **options: Any) -> Any:
+    return so.fedavg(**{"local_steps": 2, "local_lr": lr, "bound": so.clip(C)} | options)
+
+
+def plan(method: Any, **options: Any) -> Any:
+    return so.plan(method, **{"rounds": ROUNDS, "noise_multiplier": 0.5} | options)
+
+
+QTDL = {
+    "trust": "local",
+    "mechanism": "qtdl",
+    "levels": 8,
+    "message_epsilon": 5.0,
+    "message_delta": 1e-3,
+    "noise_multiplier": None,
+}
+KINDS = {
+    "full": lambda lr, C: plan(fedavg(lr, C)),
+    "poisson": lambda lr, C: plan(fedavg(lr, C, batch_size=2), cohort="poisson:0.4"),
+    "fixed": lambda lr, C: plan(fedavg(lr, C), cohort="fixed:4"),
+    "epsilon": lambda lr, C: plan(fedavg(lr, C), noise_multiplier=None, epsilon=10 * C, delta=1e-3),
+    "local": lambda lr, C: plan(fedavg(lr, C), trust="local"),
+    "local, sampled": lambda lr, C: plan(fedavg(lr, C), trust="local", cohort="poisson:0.4"),
+    "qtdl": lambda lr, C: plan(fedavg(lr, C), **QTDL),
+    "adaptive": lambda lr, C: plan(
+        fedavg(lr, C, bound=so.adaptive_clip(C, indicator_noise_std=5.0)), noise_multiplier=0.2
+    ),
+    "momentum": lambda lr, C: plan(
+        fedavg({"start": lr, "decay": 0.9}, C, momentum=lr, weight_decay=C / 10, server_momentum=lr, output="random")
+    ),
+    "optimiser": lambda lr, C: plan(fedavg(lr, C, server_optimiser=ADAM, server_lr=lr)),
+    "not private": lambda lr, C: so.plan(fedavg(lr, C, bound=None), rounds=ROUNDS),
+}
+
+
+def points_of(kind: str) -> list[Point]:
+    return [Point(KINDS[kind](lr, C), seed) for lr in RATES for C in BOUNDS for seed in SEEDS]
+
+
+def flat(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows whose values are plain numbers."""
+    rows = [{**row, **row["not_private"]} for row in history]
+    return [{name: math.inf if value == "inf" else value for name, value in row.items()} for row in rows]
+
+
+def check_history(got: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:
+    assert [row["round"] for row in got] == [row["round"] for row in expected]
+    for row, right in zip(flat(got), flat(expected), strict=True):
+        assert row.keys() == right.keys()
+        for name, value in right.items():
+            if name != "not_private" and value is None:
+                assert row[name] is None
+            elif name != "not_private":
+                assert row[name] == pytest.approx(value, rel=1e-5, abs=1e-5), name
+
+
+def check(runs: list[Any], points: list[Point], task: Task = TASK, **options: Any) -> None:
+    """Every run of the sweep against `simulate` of its point."""
+    assert len(runs) == len(points)
+    for run, point in zip(runs, points, strict=True):
+        alone = so.simulate(point.plan, task, seed=point.seed, **options)
+        check_history(run.history, alone.history)
+        for leaf, right in zip(jax.tree.leaves(run.params), jax.tree.leaves(alone.params), strict=True):
+            np.testing.assert_allclose(leaf, right, rtol=1e-5, atol=1e-5)
+        assert run.certificate == alone.certificate
+        assert run.diverged == alone.diverged
+
+
+def losses(runs: list[Any]) -> list[float]:
+    return [run.history[-1]["test_loss"] for run in runs]
+
+
+# --- Every point --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_point_is_what_simulate_makes_of_it(kind):
+    points = points_of(kind)
+    runs = sweep(points, TASK)
+    matter = len(points) if kind != "not private" else len(points) / 2  # without a bound its values do not
+    assert len({round(loss, 5) for loss in losses(runs)}) == matter
+    check(runs, points)
+
+
+def test_evaluations_far_apart():
+    points = [Point(plan(fedavg(lr, 0.3), rounds=12), 0) for lr in RATES]
+    runs = sweep(points, TASK, evaluate_every=5)
+    assert [row["round"] for row in runs[0].history] == [5, 8, 9, 10, 11, 12]
+    check(runs, points, evaluate_every=5)
+
+
+def test_a_linear_model():
+    """Linear models train in the span of their records, which is another program."""
+    task = toy(get("logistic", (3,), 2))
+    points = points_of("poisson")
+    check(sweep(points, task), points, task)
+
+
+def test_a_problem_without_classes():
+    task = so.task("quadratics", clients=6, d=5, rank=3)
+    points = points_of("full")[:4]
+    runs = sweep(points, task)
+    assert "suboptimality" in runs[0].history[-1]
+    check(runs, points, task)
+
+
+@pytest.mark.parametrize("seeds", [(0, 0, 0, 1), (2, 1, 0, 1)], ids=str)
+def test_seeds_that_have_not_the_same_numbers(seeds):
+    """A seed with three rates and another with one; and every rate with a seed of its own."""
+    points = [Point(KINDS["full"](lr, 0.3), seed) for lr, seed in zip((0.1, 0.2, 0.3, 0.4), seeds, strict=True)]
+    check(sweep(points, TASK), points)
+
+
+def test_twice_the_same_point():
+    points = [*points_of("full")[:2], points_of("full")[0]]
+    runs = sweep(points, TASK)
+    assert runs[0].history == runs[2].history
+    check(runs, points)
+
+
+def test_different_structures_end_in_the_order_of_the_points():
+    """Bounds, steps and rounds of different kinds, in no order; `finished` names each once."""
+    plans = [
+        plan(fedavg(0.1, 0.5)),
+        plan(fedavg(0.1, 0.5, bound=so.normalize(0.5))),
+        plan(fedavg(0.1, 0.5, local_steps=3)),
+        plan(fedavg(0.2, 0.5)),
+        plan(fedavg(0.2, 0.5), rounds=5),
+        plan(fedavg(0.2, 0.5, bound=so.normalize(0.7))),
+        plan(fedavg(0.2, 0.5, local_steps=3)),
+    ]
+    points = [Point(each, 0) for each in plans]
+    seen: dict[int, Any] = {}
+
+    def finished(number: int, run: Any) -> None:
+        assert number not in seen
+        seen[number] = run
+
+    runs = sweep(points, TASK, finished=finished)
+    assert [seen[number] for number in range(len(points))] == runs
+    check(runs, points)
+
+
+# --- However they are put together --------------------------------------------------------------------------------
+
+
+def three_by_three() -> list[Point]:
+    return [Point(KINDS["poisson"](lr, 0.5), seed) for lr in (0.1, 0.3, 0.5) for seed in (0, 1, 2)]
+
+
+@pytest.fixture(scope="module")
+def together() -> list[Any]:
+    return sweep(three_by_three(), TASK)
+
+
+@pytest.mark.parametrize(
+    "options", [{"at_a_time": n} for n in (1, 2, 3, 5)] + [{"chunk": n} for n in (1, 7, 10)], ids=str
+)
+def test_how_many_at_a_time_does_not_matter(together, options):
+    """Two of three rates, and then two of three seeds, leave a batch that is filled up with what it has already."""
+    shares: list[float] = []
+    numbers: list[int] = []
+    runs = sweep(
+        three_by_three(), TASK, progress=shares.append, finished=lambda number, _: numbers.append(number), **options
+    )
+    for run, expected in zip(runs, together, strict=True):
+        check_history(run.history, expected.history)
+    assert shares == sorted(shares)
+    assert shares[-1] == pytest.approx(1.0)
+    assert sorted(numbers) == list(range(9))
+
+
+@pytest.mark.parametrize("at_a_time", [1, 2, 3, 4, 5, 6, 9])
+def test_blocks_hold_every_point_and_are_not_too_large(at_a_time):
+    points = three_by_three()
+    resolved = [point.plan.resolve(TASK.d, TASK.clients) for point in points]
+    blocks = make_blocks(points, resolved, TASK, None, at_a_time)
+    assert {number for block in blocks for number in block.points} == set(range(9))
+    assert max(len(block.points) for block in blocks) <= at_a_time
+    assert len({(block.setting, len(block.members), len(block.seeds)) for block in blocks}) == 1  # one program
+
+
+def test_iterates():
+    points = points_of("full")[:3]
+    for run, point in zip(sweep(points, TASK, iterates=True, at_a_time=2), points, strict=True):
+        expected = so.simulate(point.plan, TASK, seed=point.seed, iterates=True).iterates
+        assert run.iterates.shape == (ROUNDS, TASK.d)
+        np.testing.assert_allclose(run.iterates, expected, rtol=1e-5, atol=1e-5)
+    assert sweep(points, TASK)[0].iterates is None
+
+
+def test_a_point_that_diverges_is_marked_and_disturbs_nobody():
+    rates = (0.1, 1e38, 0.5)
+    points = [
+        Point(plan(fedavg(0.1, 0.5, server_lr=rate), noise_multiplier=5.0), seed) for rate in rates for seed in SEEDS
+    ]
+    runs = sweep(points, TASK)
+    assert [run.diverged for run in runs] == [False, False, True, True, False, False]
+    for number in (0, 1, 4, 5):
+        check([runs[number]], [points[number]])
+    assert all(so.simulate(points[number].plan, TASK, seed=points[number].seed).diverged for number in (2, 3))
+
+
+@pytest.mark.parametrize("wrong", [{"at_a_time": 0}, {"chunk": 0}, {"chunk": -1}, {"evaluate_every": 0}], ids=str)
+def test_bad_input(wrong):
+    with pytest.raises(InvalidInput, match=f"^{next(iter(wrong))} = .*at least 1"):
+        sweep(points_of("full"), TASK, **wrong)
+
+
+def test_no_points():
+    assert sweep([], TASK) == []
+
+
+# --- Clients that remember ----------------------------------------------------------------------------------------
+
+
+@pytree
+@dataclass(frozen=True)
+class Remembering:
+    """FedAvg whose clients send a decaying sum of their own messages: they keep a vector between rounds."""
+
+    inner: FedAvg
+    rate: Any
+
+    bound = None
+
+    def init_client(self, w: Any) -> Any:
+        return jnp.zeros_like(w)
+
+    def client(self, key: Any, received: Any, state: Any, data: Any) -> Any:
+        g, extra, _, info = self.inner.client(key, received, (), data)
+        state = self.rate * state + g
+        return state, extra, state, info
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+
+@pytest.mark.parametrize("options", [{"chunk": 3}, {"at_a_time": 1}], ids=str)
+def test_clients_that_remember(options):
+    """States of clients lie in the order (seed, client, run); only those who come write theirs."""
+    points = [
+        Point(so.plan(Remembering(fedavg(lr, 0.5), rate), rounds=ROUNDS, cohort="poisson:0.4"), seed)
+        for lr in RATES
+        for rate in (0.5, 0.9)
+        for seed in SEEDS
+    ]
+    runs = sweep(points, TASK, **options)
+    assert len({round(loss, 5) for loss in losses(runs)}) == len(points)
+    check(runs, points)
+
+
+# --- Several devices ----------------------------------------------------------------------------------------------
+
+
+def on_all_devices() -> list[list[float]]:
+    """Test losses of sweeps that take all devices that there are."""
+    return [
+        [row["test_loss"] for run in sweep(points_of(kind), TASK, **options) for row in run.history]
+        for kind, options in (("poisson", {}), ("qtdl", {"chunk": 2, "at_a_time": 3}))
+    ]
+
+
+def test_four_devices_are_one():
+    """In a process of its own, since a process has as many devices as it had when JAX started."""
+    script = "import sys, json; sys.path.insert(0, sys.argv[1]); import test_sweep; import jax\n"
+    script += "assert jax.local_device_count() == 4\nprint(json.dumps(test_sweep.on_all_devices()))"
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(Path(__file__).parent)],
+        env=os.environ | flags,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    for four, one in zip(json.loads(done.stdout), on_all_devices(), strict=True):
+        np.testing.assert_allclose(four, one, rtol=1e-5, atol=1e-5)
+
+
+# --- How many programs --------------------------------------------------------------------------------------------
+
+
+def counted(points: list[Point], **options: Any) -> tuple[int, int]:
+    """(times that the loss was traced, programs that were compiled) in a sweep over a task of its own."""
+    traces = []
+    model = TASK.model
+
+    def loss(params: Any, batch: Any) -> Any:
+        traces.append(1)
+        return model.loss(params, batch)
+
+    task = toy(from_loss(model.init, loss, model.predict))
+    programs = run_block._cache_size()
+    sweep(points, task, **options)
+    return len(traces), run_block._cache_size() - programs
+
+
+def test_traced_values_share_one_program():
+    """Rates, bounds, noise, seeds; batches that do not come out even, and evaluations that lie closer at the end."""
+
+    def point(lr: float, C: float, z: float, seed: int) -> Point:
+        return Point(plan(fedavg(lr, C, server_lr=2 * lr, momentum=lr), rounds=12, noise_multiplier=z), seed)
+
+    once, programs = counted([point(0.1, 0.5, 1.0, 0)], evaluate_every=12)
+    assert once > 0
+    assert programs == 1
+    many = [
+        point(lr, C, z, seed)
+        for lr in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
+        for C in (0.5, 1.0)
+        for z in (0.5, 2.0)
+        for seed in (0, 1, 2)
+    ]
+    assert counted(many, evaluate_every=5, at_a_time=11) == (once, 1)
+
+
+def test_static_values_do_not():
+    """The same count for what is part of a program, so that the count above can fail."""
+    once, _ = counted([Point(plan(fedavg(0.1, 0.5)), 0)])
+    points = [Point(plan(fedavg(lr, 0.5, local_steps=steps)), 0) for lr in RATES for steps in (2, 3)]
+    assert counted(points) == (2 * once, 2)
