@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     import sordino.privacy.events as events
     from sordino.algorithms.fedavg import fedavg
+    from sordino.algorithms.minibatch import accelerated_mb_sgd, noisy_mb_sgd
     from sordino.bounding import adaptive_clip, clip, normalize, smoothed_normalize
     from sordino.mechanisms import (
         binomial,
@@ -72,6 +73,7 @@ _HOMES = {
         "read_ledger",
     ),
     "sordino.algorithms.fedavg": ("fedavg",),
+    "sordino.algorithms.minibatch": ("accelerated_mb_sgd", "noisy_mb_sgd"),
     "sordino.simulation": ("load_model", "plan", "simulate", "task"),
     "sordino.types": ("Algorithm", "Bounder", "Mechanism", "Observer", "Relation", "Unit"),
 }
@@ -92,6 +94,7 @@ __all__ = [
     "Unit",
     "WithReplacement",
     "WithoutReplacement",
+    "accelerated_mb_sgd",
     "adaptive_clip",
     "binomial",
     "calibrate",
@@ -106,6 +109,7 @@ __all__ = [
     "gaussian",
     "laplace",
     "load_model",
+    "noisy_mb_sgd",
     "none",
     "normalize",
     "plan",

@@ -21,7 +21,8 @@ __all__ = ["ClientData", "LocalTraining"]
 class ClientData:
     """One client's records, as an algorithm sees them: a slice [start, start + size) of everybody's, and the loss.
 
-    `largest` is the number of records of the largest client; smaller ones are padded with records of weight 0.
+    `largest` is the number of records of the largest client; smaller ones are padded with records of weight 0. `client`
+    is the client's number, for methods whose clients have settings of their own.
     """
 
     loss: Callable[[Vector, Batch], jax.Array]
@@ -30,6 +31,7 @@ class ClientData:
     start: jax.Array
     size: jax.Array
     largest: int
+    client: Any = 0
 
     def all(self) -> Batch:
         """Every record."""

@@ -25,4 +25,6 @@ def logistic(input_shape: tuple[int, ...], classes: int) -> Model:
         del weight
         return params(x.reshape(len(x), inputs))
 
-    return classifier(init, logits, "logistic", input_shape=input_shape)
+    model = classifier(init, logits, "logistic", input_shape=input_shape)
+    # The Hessian of softmax regression is (diag(p) - p p^T) (x) (x, 1)(x, 1)^T, and the first factor is at most 1/2.
+    return model._replace(smoothness=lambda bound: (bound**2 + 1) / 2)

@@ -38,6 +38,7 @@ class Model(NamedTuple):
     loss: Callable[[Params, Batch], Array]  # sum_i w_i l_i / sum_i w_i
     predict: Callable[[Params, Array], Array] | None  # x -> logits; None for a loss without classes
     name: str
+    smoothness: Callable[[float], float] | None = None  # bound on the features' norm -> beta of a record's loss
 
 
 def from_loss(

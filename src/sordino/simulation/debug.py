@@ -83,7 +83,7 @@ def _with(states: Any, client: int, new: Any) -> Any:
 def _serve(algorithm: Any, mechanism: Any, carry: Carry, sums: Sums, key: Key, k: jax.Array, setting: Setting) -> Any:
     scale = algorithm.noise_scale(carry.server)
     noisy = engine.add_noise(mechanism, sums, engine.round_key(key, k, engine.NOISE), scale, setting)
-    planned = setting.cohort.planned(setting.population)
+    planned = engine.cohort_size(algorithm, sums, setting)
     extra = sums.extra if setting.extra else jnp.zeros_like(sums.extra)
     return algorithm.server(engine.round_key(key, k, engine.SERVER), carry.server, noisy, extra, planned)[0]
 

@@ -3,7 +3,8 @@
 Keys are counters: fold_in(seed, round), then the purpose, then the client's number. So results do not depend on the
 chunk size, on the number of devices or on where a run was interrupted. Client data stay in one flat array and are read
 by index. Noise is placed by trust: central noise falls once on the sum, local noise on every message; where a mechanism
-knows the law of the sum of M noisy messages that is drawn at once, unless a transcript is wanted.
+knows the law of the sum of M noisy messages that is drawn at once, unless a transcript is wanted. A shuffler, where there
+is one, hands the noisy messages on in random order and without names.
 """
 
 from __future__ import annotations
@@ -18,13 +19,27 @@ import jax.numpy as jnp
 
 from sordino.algorithms.local import ClientData
 from sordino.models import Batch
+from sordino.pytrees import pytree
 from sordino.simulation.cohort import Cohort
-from sordino.types import Aggregate, Key, Scalar, Vector
+from sordino.types import Aggregate, Key, Scalar, Unit, Vector
 
-__all__ = ["Carry", "Records", "RoundInfo", "Setting", "evaluate", "round_key", "run_rounds"]
+__all__ = ["Carry", "PerClient", "Records", "RoundInfo", "Setting", "evaluate", "round_key", "run_rounds"]
 
 # Purposes of the keys of a round.
-COHORT, CLIENT, NOISE, SERVER, LOCAL_NOISE = range(5)
+COHORT, CLIENT, NOISE, SERVER, LOCAL_NOISE, SHUFFLE = range(6)
+
+
+@pytree
+@dataclass(frozen=True)
+class PerClient:
+    """A mechanism of which every client has its own: the leaves of `each` have the clients as first axis."""
+
+    each: Any
+    aggregate = None  # messages with different noise have no common law
+
+    def of(self, client: jax.Array) -> Any:
+        """The mechanism of one client."""
+        return jax.tree.map(lambda leaf: leaf[client], self.each)
 
 
 class Records(NamedTuple):
@@ -63,7 +78,7 @@ class Setting:
     cohort: Cohort
     population: int
     largest: int  # records of the largest client
-    trust: str  # "central", "local" or "none"
+    trust: str  # "central", "local", "shuffle" or "none"
     chunk: int
     transcript: bool = False
     extra: bool = False  # whether the method releases a scalar beside its messages
@@ -105,7 +120,9 @@ def run_round(
         algorithm, mechanism, records, carry.clients, received, who, here, key, k, setting
     )
     total = add_noise(mechanism, sums, round_key(key, k, NOISE), algorithm.noise_scale(carry.server), setting)
-    planned = setting.cohort.planned(setting.population)
+    planned = cohort_size(algorithm, sums, setting)
+    if setting.trust == "shuffle" and setting.transcript:
+        who, here, sent = shuffled(round_key(key, k, SHUFFLE), who, here, sent)
     extra = sums.extra if setting.extra else jnp.zeros_like(sums.extra)
     server, _ = algorithm.server(round_key(key, k, SERVER), carry.server, total, extra, planned)
     counted = jnp.maximum(sums.present - sums.dropped, 1)
@@ -119,6 +136,19 @@ def run_round(
         transcript=(who, here, sent) if setting.transcript else None,
     )
     return Carry(server, clients), info
+
+
+def cohort_size(algorithm: Any, sums: Sums, setting: Setting) -> Scalar:
+    """What the server divides by: the planned cohort, or where only records are secret the clients that answered."""
+    if getattr(algorithm, "unit", Unit.CLIENT) is Unit.RECORD:
+        return jnp.maximum(sums.present, 1)
+    return setting.cohort.planned(setting.population)
+
+
+def shuffled(key: Key, who: jax.Array, here: jax.Array, sent: Any) -> tuple[jax.Array, jax.Array, Any]:
+    """What a shuffler hands on: the messages in random order, and -1 for whoever sent them."""
+    order = jax.random.permutation(key, here.shape[0])
+    return jnp.full_like(who, -1), here[order], jax.tree.map(lambda leaf: leaf[order], sent)
 
 
 class Sums(NamedTuple):
@@ -137,7 +167,9 @@ class Sums(NamedTuple):
 def noise_in_client(mechanism: Any, setting: Setting) -> bool:
     """Whether every message gets its own noise: local trust, with a transcript or without a law of the sum."""
     fixed_count = str(setting.cohort).startswith(("full", "fixed"))
-    return setting.trust == "local" and (setting.transcript or mechanism.aggregate is None or not fixed_count)
+    return setting.trust in ("local", "shuffle") and (
+        setting.transcript or mechanism.aggregate is None or not fixed_count
+    )
 
 
 def add_noise(mechanism: Any, sums: Sums, key: Key, scale: Scalar, setting: Setting) -> Aggregate:
@@ -238,13 +270,15 @@ def run_client(
 ) -> tuple[Sums, Any, Any]:
     """One client: train, bound, and randomise where noise is local. An absent one counts for nothing."""
     algorithm, mechanism, records, received, key, k = shared
-    data = ClientData(setting.loss, records.x, records.y, records.start[client], records.size[client], setting.largest)
+    start, size = records.start[client], records.size[client]
+    data = ClientData(setting.loss, records.x, records.y, start, size, setting.largest, client)
     key_client = jax.random.fold_in(round_key(key, k, CLIENT), client)
     g, extra, new_state, info = algorithm.client(key_client, received, state, data)
     key_noise = jax.random.fold_in(round_key(key, k, LOCAL_NOISE), client)
     message = g
     if noise_in_client(mechanism, setting):
-        message = mechanism.randomize(key_noise, g)
+        mine = mechanism.of(client) if isinstance(mechanism, PerClient) else mechanism
+        message = mine.randomize(key_noise, g)
     elif setting.trust == "local" and hasattr(mechanism, "encode"):
         message = mechanism.encode(key_noise, g)
     sums = Sums(
