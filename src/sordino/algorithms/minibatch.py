@@ -21,8 +21,8 @@ Algorithm 2, Accelerated Noisy MB-SGD (AC-SA), from w_ag = w:
       line 11  w_ag = alpha_r w + (1 - alpha_r) w_ag
     return w_ag
 
-Its multi-stage form begins again, from w = w_ag and r = 1, at the start of each stage. In one pass a client goes through
-its records in one public order, K_i in each round and none of them twice, over all rounds and stages.
+Its multi-stage form begins again, from w = w_ag and r = 1, at the start of each stage. In one pass a client goes
+through its records in one public order, K_i in each round and none of them twice, over all rounds and stages.
 
 The regulariser (mu/2) ||w||^2 is public, so the server adds its gradient. Step sizes come from public constants alone:
 beta, mu, D, L_i, the noise, and V^2 = (1/M^2) sum_i (4 L_i^2 / K_i + d sigma_i^2), which bounds the variance of g.
@@ -238,11 +238,11 @@ class _RecordLevel:
 
 
 class SgdState(NamedTuple):
-    """w_r, the weighted mean of w_0, ..., w_{r-1}, and log Gamma_r."""
+    """w_r, the weighted mean of w_0, ..., w_{r-1}, and log_total = log Gamma_r."""
 
     w: Vector
     average: Vector
-    log_Gamma: jax.Array
+    log_total: jax.Array
     r: jax.Array
 
 
@@ -268,9 +268,9 @@ class NoisyMbSgd(_RecordLevel):
         g = total.sum / r + self.mu * state.w
         w = project(state.w - self.eta * g, self.radius)
         log_gamma = -(state.r + 1.0) * jnp.log1p(-self.mu * self.eta)
-        log_Gamma = jnp.logaddexp(state.log_Gamma, log_gamma)
-        average = state.average + jnp.exp(log_gamma - log_Gamma) * (state.w - state.average)
-        return SgdState(w, average, log_Gamma, state.r + 1), None
+        log_total = jnp.logaddexp(state.log_total, log_gamma)
+        average = state.average + jnp.exp(log_gamma - log_total) * (state.w - state.average)
+        return SgdState(w, average, log_total, state.r + 1), None
 
     def params(self, state: SgdState) -> Vector:
         """The weighted mean."""
@@ -283,7 +283,8 @@ class NoisyMbSgd(_RecordLevel):
         noise formula in place of V; with that noise both agree up to a constant. Strongly convex, as in the paper:
         eta = min{1 / (4 beta), ln(max{2, mu^2 D^2 R^2 / (2 V^2)}) / (mu R)}.
         """
-        beta, mu, D, R, V2 = public.smoothness + self.mu, self.mu, self.radius, public.rounds, public.variance
+        mu, D, R, V2 = float(self.mu), float(self.radius), public.rounds, public.variance
+        beta = public.smoothness + mu
         eta = 1 / (4 * beta)
         if mu > 0 and V2 > 0:
             eta = min(eta, math.log(max(2.0, (mu * D * R) ** 2 / (2 * V2))) / (mu * R))
@@ -292,7 +293,7 @@ class NoisyMbSgd(_RecordLevel):
             eta = min(eta, D * math.sqrt(public.cohort * n) / (L * R), D / math.sqrt(V2 * R))
         eta = eta if self.eta is None else float(self.eta)
         ready = dataclasses.replace(self, gradients=self._gradients(public), asked=None, eta=eta)
-        return ready, {"beta": float(beta), "mu": float(mu), "D": float(D), "V": math.sqrt(V2), "eta": eta}
+        return ready, {"beta": beta, "mu": mu, "D": D, "V": math.sqrt(V2), "eta": eta}
 
 
 # --- Algorithm 2 --------------------------------------------------------------------------------------------------
@@ -414,12 +415,13 @@ class AcSa(_RecordLevel):
         leaves the choice open; this is Ghadimi and Lan's). Strongly convex: one stage or several, see `stages_of`.
         The gap F(w_0) - F* is at most L D + mu D^2 / 2.
         """
-        D, R, V2 = self.radius, public.rounds, public.variance
+        D, R, V2, convex = float(self.radius), public.rounds, public.variance, self.mu == 0
         L = float(np.max(public.weight * public.lipschitz))
-        gap = self.initial_gap or float(L * D + self.mu * D**2 / 2)
-        anchor = 0.0 if self.mu > 0 else math.sqrt(V2 / R) / (2 * D)
-        beta, mu = public.smoothness + self.mu + anchor, self.mu + anchor
-        if self.mu == 0:
+        gap = self.initial_gap or L * D + float(self.mu) * D**2 / 2
+        anchor = math.sqrt(V2 / R) / (2 * D) if convex else 0.0
+        mu = float(self.mu) + anchor
+        beta = public.smoothness + mu
+        if convex:
             stages = [Stage(R, beta)]
         elif self.multi_stage:
             stages = stages_of(R, beta=beta, mu=mu, V2=V2, gap=gap)
@@ -430,7 +432,7 @@ class AcSa(_RecordLevel):
         ready = dataclasses.replace(
             self, gradients=gradients, asked=None, anchor=anchor, schedule=schedule, initial_gap=None, multi_stage=False
         )
-        known = {"beta": float(beta), "mu": float(mu), "D": float(D), "V": math.sqrt(V2)}
+        known = {"beta": beta, "mu": float(self.mu), "D": D, "V": math.sqrt(V2)}
         more = {"lambda": anchor} if anchor else {}
         return ready, known | more | {"gap": gap, "stages": float(len(stages))}
 
@@ -438,7 +440,8 @@ class AcSa(_RecordLevel):
 def _schedule(stages: Sequence[Stage], mu: float) -> Schedule:
     rows = [ac_sa_weights(r, mu, stage.upsilon) for stage in stages for r in range(1, stage.rounds + 1)]
     begins = [r == 0 for stage in stages for r in range(stage.rounds)]
-    return Schedule(*(jnp.asarray(column, jnp.float32) for column in zip(*rows, strict=True)), jnp.asarray(begins))
+    alpha, eta, of_aggregate, of_iterate = (jnp.asarray(column, jnp.float32) for column in zip(*rows, strict=True))
+    return Schedule(alpha, eta, of_aggregate, of_iterate, jnp.asarray(begins))
 
 
 # --- Factories ----------------------------------------------------------------------------------------------------

@@ -6,8 +6,10 @@ from sordino.data._records import Dataset, FederatedData
 from sordino.data.datasets import CATALOGUE, fetch, load, where
 from sordino.data.partition import label_histogram, partition, plot_label_histogram
 from sordino.data.synthetic import (
+    LinearProblem,
     LinearRegression,
     Quadratics,
+    linear_problem,
     linear_regression,
     opposed_parabolas,
     quadratic_loss,
@@ -20,10 +22,12 @@ __all__ = [
     "CATALOGUE",
     "Dataset",
     "FederatedData",
+    "LinearProblem",
     "LinearRegression",
     "Quadratics",
     "fetch",
     "label_histogram",
+    "linear_problem",
     "linear_regression",
     "load",
     "opposed_parabolas",

@@ -11,11 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sordino.errors import require
+from sordino.errors import InvalidInput, require
 
 __all__ = [
+    "LinearProblem",
     "LinearRegression",
     "Quadratics",
+    "linear_problem",
     "linear_regression",
     "opposed_parabolas",
     "quadratic_loss",
@@ -115,3 +117,76 @@ def linear_regression(seed: int, M: int = 1000, d: int = 500, u_variance: float 
     m = u + rng.standard_normal((M, d))
     x = m + rng.standard_normal((M, d))
     return LinearRegression(x, x @ minimiser, minimiser, 0.0)
+
+
+class LinearProblem(NamedTuple):
+    """F(w) = mean over clients and their records of phi(<w, x>, y) + (l2/2) ||w||^2, with ||x|| = 1."""
+
+    x: Array  # [M, n, d]
+    y: Array  # [M, n]
+    minimiser: Array  # [d]
+    minimum: float
+
+
+def linear_problem(
+    seed: int,
+    M: int,
+    n: int,
+    d: int,
+    loss: str = "ridge",
+    *,
+    l2: float = 0.0,
+    spread: float = 0.0,
+    noise: float = 0.1,
+) -> LinearProblem:
+    """M clients with n records each, x uniform on the sphere, and the minimiser of their empirical objective.
+
+    ridge and absolute: y = <w_i, x> + noise N(0, 1); logit and hinge: y = sign of that. Client i's w_i is a unit
+    vector, the same for all, plus `spread` times one of its own. phi is (s - y)^2 / 2, log(1 + e^(-y s)), |s - y| or
+    max(0, 1 - y s); the last two are minimised as linear programs and take no l2.
+    """
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((M, n, d))
+    x /= np.linalg.norm(x, axis=-1, keepdims=True)
+    w = rng.standard_normal(d)
+    own = rng.standard_normal((M, d))
+    w_i = w / np.linalg.norm(w) + spread * own / np.linalg.norm(own, axis=1, keepdims=True)
+    y = np.einsum("mnd,md->mn", x, w_i) + noise * rng.standard_normal((M, n))
+    if loss in ("logit", "hinge"):
+        y = np.where(y >= 0, 1.0, -1.0)
+    minimiser, minimum = _minimise(x.reshape(-1, d), y.ravel(), loss, l2)
+    return LinearProblem(x, y, minimiser, minimum)
+
+
+def _minimise(x: Array, y: Array, loss: str, l2: float) -> tuple[Array, float]:
+    n, d = x.shape
+    if loss == "ridge":
+        w = np.linalg.solve(x.T @ x / n + l2 * np.eye(d), x.T @ y / n)
+        return w, float(np.mean((x @ w - y) ** 2) / 2 + l2 / 2 * w @ w)
+    if loss == "logit":
+        require(l2 > 0, "l2", l2, "separable labels have no minimiser without a regulariser: give l2 > 0")
+        w = np.zeros(d)
+        for _ in range(50):  # Newton's method, which needs about ten
+            p = 1 / (1 + np.exp(y * (x @ w)))
+            gradient = -x.T @ (p * y) / n + l2 * w
+            w = w - np.linalg.solve((x * (p * (1 - p))[:, None]).T @ x / n + l2 * np.eye(d), gradient)
+        return w, float(np.mean(np.logaddexp(0, -y * (x @ w))) + l2 / 2 * w @ w)
+    if loss in ("absolute", "hinge"):
+        require(l2 == 0, "l2", l2, f"the minimiser of the {loss} loss is known without a regulariser: leave out")
+        return _linear_program(x, y, loss)
+    raise InvalidInput("loss", loss, "use one of ridge, logit, absolute, hinge")
+
+
+def _linear_program(x: Array, y: Array, loss: str) -> tuple[Array, float]:
+    """min (1/n) sum t with t >= the loss of each record, over w in R^d."""
+    from scipy.optimize import linprog
+
+    n, d = x.shape
+    cost = np.concatenate([np.zeros(d), np.full(n, 1 / n)])
+    if loss == "absolute":  # t >= +-(<w, x> - y)
+        rows, sides = np.block([[x, -np.eye(n)], [-x, -np.eye(n)]]), np.concatenate([y, -y])
+    else:  # t >= 1 - y <w, x>
+        rows, sides = np.hstack([-y[:, None] * x, -np.eye(n)]), -np.ones(n)
+    found = linprog(cost, rows, sides, bounds=[(None, None)] * d + [(0, None)] * n, method="highs")
+    require(found.status == 0, "loss", loss, f"no minimiser was found: {found.message}")
+    return np.asarray(found.x[:d]), float(found.fun)

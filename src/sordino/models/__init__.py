@@ -11,6 +11,7 @@ from typing import Any
 
 from sordino.errors import InvalidInput, require
 from sordino.models.cnn import cnn, cnn_small
+from sordino.models.linear import linear, moreau
 from sordino.models.logistic import logistic
 from sordino.models.mlp import mlp
 from sordino.models.model import Batch, Model, Params, classifier, cross_entropy, flat, from_loss, weighted_mean
@@ -28,8 +29,10 @@ __all__ = [
     "flat",
     "from_loss",
     "get",
+    "linear",
     "logistic",
     "mlp",
+    "moreau",
     "resnet20",
     "weighted_mean",
 ]

@@ -3,8 +3,8 @@
 Keys are counters: fold_in(seed, round), then the purpose, then the client's number. So results do not depend on the
 chunk size, on the number of devices or on where a run was interrupted. Client data stay in one flat array and are read
 by index. Noise is placed by trust: central noise falls once on the sum, local noise on every message; where a mechanism
-knows the law of the sum of M noisy messages that is drawn at once, unless a transcript is wanted. A shuffler, where there
-is one, hands the noisy messages on in random order and without names.
+knows the law of the sum of M noisy messages that is drawn at once, unless a transcript is wanted. A shuffler, where
+there is one, hands the noisy messages on in random order and without names.
 """
 
 from __future__ import annotations

@@ -195,7 +195,8 @@ def plan(
       trust: "central", the server adds the noise, or "local", every client does; "shuffle" of methods that protect
         records: every client does, and a shuffler hides who sent what.
       relation: "add-remove" (the default), "zero-out" (with local trust) or "replace-one" (for cohorts by number).
-      options: of methods that protect records `noise`, "numeric" or "theorem-2.1"; of qtdl and binomial: `levels`, `message_epsilon`, `message_delta`, `noise`, `mu`. Each message meets
+      options: of methods that protect records `noise`, "numeric" or "theorem-2.1"; of qtdl and binomial `levels`,
+        `message_epsilon`, `message_delta`, `noise`, `mu`. Each message meets
         (message_epsilon, message_delta); the certificate says what all of them together cost at `delta`.
     """
     require(rounds >= 1, "rounds", rounds, "must be at least 1")
@@ -215,10 +216,10 @@ def plan(
             noise_multiplier=noise_multiplier,
             options=options,
         )
-        per_client = (tuple(value) if isinstance(value, Sequence) else value for value in (epsilon, delta))
-        return Plan(
-            algorithm, rounds, drawn, chosen, trust, Relation.REPLACE_ONE, *per_client, noise_multiplier, options
-        )
+        epsilon = tuple(epsilon) if isinstance(epsilon, Sequence) else epsilon
+        delta = tuple(delta) if isinstance(delta, Sequence) else delta
+        replace_one = Relation.REPLACE_ONE
+        return Plan(algorithm, rounds, drawn, chosen, trust, replace_one, epsilon, delta, noise_multiplier, options)
     for name, value in (("epsilon", epsilon), ("delta", delta)):
         require(
             not isinstance(value, Sequence), name, value, "one number a client needs a method that protects records"

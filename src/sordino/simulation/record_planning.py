@@ -8,12 +8,13 @@ Neighbours replace one record of one client, so the numbers of records n_i are p
 secret, which amplifies against everybody; who takes part in a round is seen, and amplifies nothing.
 
 Shuffling (Feldman, McMillan and Talwar 2021) hides a message among those of other clients only if any two of them are
-close, whatever their records: that is 2 L, not the 2 L / K by which one record moves one client's mean. All clients must
-also use the same noise.
+close, whatever their records: that is 2 L, not the 2 L / K by which one record moves one client's mean. All clients
+must also use the same noise.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -37,7 +38,6 @@ from sordino.privacy.events import (
     Gaussian,
     NonPrivate,
     Pure,
-    Sampled,
     sampled,
 )
 from sordino.privacy.gaussian import gaussian_epsilon, gaussian_noise_multiplier
@@ -126,7 +126,7 @@ class _Clients:
     def sampling(self, i: int) -> Sampling:
         """How client i draws its records."""
         K, n = int(self.batch[i]), int(self.sizes[i])
-        return Full() if K == n or self.one_pass else WithoutReplacement(K, n)
+        return Full() if n == K or self.one_pass else WithoutReplacement(K, n)
 
     def event(self, i: int, noise_multiplier: float, seen_by: str) -> Event:
         """What one round costs a record of client i."""
@@ -255,7 +255,13 @@ def _sums(clients: _Clients, std: Numbers) -> tuple[tuple[Event, ...], dict[Obse
     return events, {Observer.MODEL_USER: ("every other client adds its noise",)}
 
 
-def _local_noise(plan: Plan, clients: _Clients, i: int, cache: dict[Any, float] = {}) -> float:  # noqa: B006
+@functools.cache  # clients of one size have one answer
+def _calibrated(epsilon: float, delta: float, rounds: int, sampling: Sampling) -> float:
+    relation = Relation.REPLACE_ONE
+    return calibrate_gaussian(epsilon=epsilon, delta=delta, rounds=rounds, sampling=sampling, relation=relation)
+
+
+def _local_noise(plan: Plan, clients: _Clients, i: int) -> float:
     """Client i's noise multiplier: given, the least that meets its (epsilon, delta), or the theorem's."""
     if plan.noise_multiplier is not None:
         return float(plan.noise_multiplier)
@@ -268,16 +274,7 @@ def _local_noise(plan: Plan, clients: _Clients, i: int, cache: dict[Any, float] 
         return float(sigma * clients.weight[i] / clients.sensitivity[i])
     if clients.one_pass:
         return gaussian_noise_multiplier(epsilon, delta)
-    what = (epsilon, delta, plan.rounds, clients.sampling(i))
-    if what not in cache:  # clients of one size have one answer
-        cache[what] = calibrate_gaussian(
-            epsilon=epsilon,
-            delta=delta,
-            rounds=plan.rounds,
-            sampling=clients.sampling(i),
-            relation=Relation.REPLACE_ONE,
-        )
-    return cache[what]
+    return _calibrated(epsilon, delta, plan.rounds, clients.sampling(i))
 
 
 def _shuffled(plan: Plan, clients: _Clients) -> tuple[Numbers, dict[Any, Any], dict[Observer, tuple[str, ...]]]:
@@ -312,10 +309,10 @@ def _shuffled(plan: Plan, clients: _Clients) -> tuple[Numbers, dict[Any, Any], d
             )
             for demand, i in demands.items()
         )
-    std = np.full(M, 2 * L * x)
+    std: Numbers = np.full(M, 2 * L * x)
     server = tuple(event(x, i, messages) for i in range(M))
     peer = tuple(event(x, i, max(1, messages - 1)) for i in range(M))  # a peer knows its own message
-    assumed = {
+    assumed: dict[Observer, tuple[str, ...]] = {
         Observer.SERVER: (f"a shuffler hides who sent which of {messages} messages",),
         Observer.PEER: (f"a shuffler hides who sent which of {max(1, messages - 1)} other messages",),
     }

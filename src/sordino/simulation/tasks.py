@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sordino.data import FederatedData, load, partition, quadratic_loss, quadratics
+from sordino.data import FederatedData, linear_problem, load, partition, quadratic_loss, quadratics
 from sordino.data.datasets import check_options
 from sordino.errors import require
-from sordino.models import Batch, Model, flat, from_loss, get, weighted_mean
+from sordino.models import Batch, Model, flat, from_loss, get, linear, weighted_mean
 from sordino.simulation.engine import Records, evaluate
 from sordino.types import Key, Vector
 
@@ -28,6 +28,7 @@ class Task:
     data: FederatedData
     model: Model
     minimum: float | None = None  # of the test loss, where it is known
+    objective: Model | None = None  # what the test loss is, where clients train on another
 
     @property
     def clients(self) -> int:
@@ -93,7 +94,8 @@ class Task:
 
     @cached_property
     def _test_loss(self) -> Any:
-        return jax.jit(lambda w, x, y: self.loss(w, Batch(x, y, jnp.ones(len(x)))))
+        unravel, loss = self._flat[1], (self.objective or self.model).loss
+        return jax.jit(lambda w, x, y: loss(unravel(w), Batch(x, y, jnp.ones(len(x)))))
 
     @cached_property
     def _flat(self) -> tuple[Vector, Any]:
@@ -111,16 +113,22 @@ def task(
 ) -> Task:
     """A task by name: a data set (see `sordino data list`), how it is dealt to clients, and a model.
 
-    "quadratics" is a problem instead, with a record a client, its own loss and a known minimum.
+    "quadratics" and "linear" are problems instead, with their own loss and a known minimum: of the former every client
+    holds one record, of the latter equally many of a linear model (see `data.linear_problem`).
 
     Args:
-      name: of the data set, or npz:FOLDER, csv:FILE, hf:NAME; or "quadratics".
+      name: of the data set, or npz:FOLDER, csv:FILE, hf:NAME; or "quadratics" or "linear".
       clients: how many; with a natural partition, as many as there are.
       partition: "iid", "shards:K", "dirichlet:A", "quantity:A" or "natural" (the default where there is one).
       model: "logistic", "mlp:300,300", "cnn", ...
       partition_seed: of the dealing.
-      options: for the data set's loader; of quadratics `d`, `rank`, `scale` (how far off w_0 is) and `seed`.
+      options: for the data set's loader; of quadratics `d`, `rank`, `scale` (how far off w_0 is) and `seed`; of linear
+        `loss`, `records`, `d`, `l2`, `smoothing`, `spread`, `noise` and `seed`.
     """
+    if name == "linear":
+        require(partition is None, "partition", partition, "this problem deals records to clients itself: leave out")
+        check_options(name, _linear, options)
+        return _linear(clients or 10, **options)
     if name == "quadratics":
         require(partition is None, "partition", partition, "every client of this problem has its own record: leave out")
         check_options(name, _quadratics, options)
@@ -149,6 +157,34 @@ def _quadratics(clients: int, *, d: int = 200, rank: int = 20, scale: float = 1.
     start, size = np.arange(clients, dtype=np.int32), np.ones(clients, np.int32)
     data = FederatedData(A, centers, start, size, A, centers, classes=0)  # no secrets: f itself is the test
     return Task("quadratics", data, from_loss(init, loss, name="quadratics"), problem.minimum)
+
+
+def _linear(
+    clients: int,
+    *,
+    loss: str = "ridge",
+    records: int = 100,
+    d: int = 10,
+    l2: float = 0.0,
+    smoothing: float | None = None,
+    spread: float = 0.0,
+    noise: float = 0.1,
+    seed: int = 0,
+) -> Task:
+    """A linear model of `data.linear_problem`; `smoothing` is beta of the Moreau envelope that clients train on.
+
+    The test loss is the objective itself, not smoothed and with (l2/2) ||w||^2, whose gradient a method must add.
+    """
+    problem = linear_problem(seed, clients, records, d, loss, l2=l2, spread=spread, noise=noise)
+    exact, trained = linear(loss, d), linear(loss, d, smoothing=smoothing)
+
+    def objective(w: Vector, batch: Batch) -> jax.Array:
+        return exact.loss(w, batch) + 0.5 * l2 * jnp.vdot(w, w)
+
+    x, y = problem.x.astype(np.float32).reshape(-1, d), problem.y.astype(np.float32).ravel()
+    start, size = np.arange(clients, dtype=np.int32) * records, np.full(clients, records, np.int32)
+    data = FederatedData(x, y, start, size, x, y, classes=0)  # no secrets: the records are synthetic
+    return Task("linear", data, trained, problem.minimum, from_loss(exact.init, objective, name=exact.name))
 
 
 def _partition(dataset: Any, scheme: str, clients: int | None, seed: int) -> FederatedData:
