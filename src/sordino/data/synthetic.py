@@ -178,15 +178,21 @@ def _minimise(x: Array, y: Array, loss: str, l2: float) -> tuple[Array, float]:
 
 
 def _linear_program(x: Array, y: Array, loss: str) -> tuple[Array, float]:
-    """min (1/n) sum t with t >= the loss of each record, over w in R^d."""
+    """By the dual, which has d equations: |r| is the maximum of u r over |u| <= 1, max(0, m) that of u m over [0, 1].
+
+    absolute  max -<u, y> over |u_i| <= 1/n with sum u_i x_i = 0;   hinge  max sum u_i over [0, 1/n], sum u_i y_i x_i = 0
+    """
     from scipy.optimize import linprog
 
-    n, d = x.shape
-    cost = np.concatenate([np.zeros(d), np.full(n, 1 / n)])
-    if loss == "absolute":  # t >= +-(<w, x> - y)
-        rows, sides = np.block([[x, -np.eye(n)], [-x, -np.eye(n)]]), np.concatenate([y, -y])
-    else:  # t >= 1 - y <w, x>
-        rows, sides = np.hstack([-y[:, None] * x, -np.eye(n)]), -np.ones(n)
-    found = linprog(cost, rows, sides, bounds=[(None, None)] * d + [(0, None)] * n, method="highs")
+    n = len(y)
+    cost, equations, low = (y, x.T, -1 / n) if loss == "absolute" else (-np.ones(n), (x * y[:, None]).T, 0.0)
+    found = linprog(cost, A_eq=equations, b_eq=np.zeros(x.shape[1]), bounds=(low, 1 / n), method="highs")
     require(found.status == 0, "loss", loss, f"no minimiser was found: {found.message}")
-    return np.asarray(found.x[:d]), float(found.fun)
+    w, minimum = found.eqlin.marginals, -float(found.fun)
+
+    def primal(w: Array) -> float:
+        return float(np.mean(np.abs(x @ w - y) if loss == "absolute" else np.maximum(0, 1 - y * (x @ w))))
+
+    w = min(w, -w, key=primal)
+    require(abs(primal(w) - minimum) < 1e-6, "loss", loss, "the linear program was not solved exactly enough")
+    return np.asarray(w), minimum
