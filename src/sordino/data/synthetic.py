@@ -180,7 +180,8 @@ def _minimise(x: Array, y: Array, loss: str, l2: float) -> tuple[Array, float]:
 def _linear_program(x: Array, y: Array, loss: str) -> tuple[Array, float]:
     """By the dual, which has d equations: |r| is the maximum of u r over |u| <= 1, max(0, m) that of u m over [0, 1].
 
-    absolute  max -<u, y> over |u_i| <= 1/n with sum u_i x_i = 0;   hinge  max sum u_i over [0, 1/n], sum u_i y_i x_i = 0
+    absolute  max -<u, y> over |u_i| <= 1/n with sum u_i x_i = 0
+    hinge     max sum u_i over 0 <= u_i <= 1/n with sum u_i y_i x_i = 0
     """
     from scipy.optimize import linprog
 

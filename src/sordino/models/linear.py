@@ -65,8 +65,8 @@ def moreau(model: Model, beta: float, *, steps: int = 50) -> Model:
     """The Moreau envelope of any model's record losses; the prox v* is found by subgradient steps.
 
     h(v) = f(v) + (beta/2) ||w - v||^2 is beta-strongly convex. With steps 2 / (beta (k + 2)) and the mean of the
-    iterates weighted by k + 1, ||v - v*||^2 <= 4 L^2 / (beta^2 (steps + 1)), so the gradient beta (w - v) is off by at most
-    2 L / sqrt(steps + 1). The error costs accuracy, not privacy: each record's gradient is clipped all the same.
+    iterates weighted by k + 1, ||v - v*||^2 <= 4 L^2 / (beta^2 (steps + 1)), so the gradient beta (w - v) is off by at
+    most 2 L / sqrt(steps + 1). The error costs accuracy, not privacy: each record's gradient is clipped all the same.
     """
     require(beta > 0, "beta", beta, "must be positive")
     require(steps >= 1, "steps", steps, "must be at least 1")

@@ -28,6 +28,7 @@ from sordino.errors import InvalidInput, Refused, require
 from sordino.mechanisms import none
 from sordino.mechanisms.gaussian import Gaussian as GaussianNoise
 from sordino.privacy import published
+from sordino.privacy.accountants import epsilon_of
 from sordino.privacy.calibration import calibrate, calibrate_gaussian
 from sordino.privacy.certification import certify
 from sordino.privacy.events import (
@@ -38,10 +39,12 @@ from sordino.privacy.events import (
     Gaussian,
     NonPrivate,
     Pure,
+    Repeated,
+    parts_of,
     sampled,
 )
 from sordino.privacy.gaussian import gaussian_epsilon, gaussian_noise_multiplier
-from sordino.privacy.guarantee import Certificate
+from sordino.privacy.guarantee import Certificate, Warning
 from sordino.privacy.sampling import Full, Sampling, WithoutReplacement
 from sordino.privacy.shuffle import shuffle_epsilon
 from sordino.simulation.cohort import Cohort, Poisson, Unreliable
@@ -168,6 +171,9 @@ def resolve_records(
     for observers, seen in views.items():
         for observer in observers:
             certificate += _certified(plan, clients, observer, seen, assumed.get(observer, ()))
+    if plan.trust == "shuffle" and private and not _hides(views[(Observer.SERVER,)]):
+        text = "this few messages over this many rounds hide nothing: the noise is that of trust local"
+        certificate += Certificate((), (Warning("shuffle-adds-nothing", text),))
     releases = tuple(("gradient", observers, _for_ledger(seen, views)) for observers, seen in views.items())
     said = {"parameters": float(d), "clients": float(len(std)), "planned_cohort": public.cohort} | {
         "bits_per_message": 32.0 * d,
@@ -288,10 +294,12 @@ def _shuffled(plan: Plan, clients: _Clients) -> tuple[Numbers, dict[Any, Any], d
     L = float(clients.lipschitz[0])
 
     def event(x: float, i: int, hidden_among: int) -> Event:
-        """Noise of std 2 L x, as client i's records meet it."""
-        plain = sampled(Gaussian(x * float(clients.batch[i])), clients.sampling(i))
-        total = float(clients.delta[i])
-        return shuffled_event(x, hidden_among, clients.sampling(i), plan.rounds, total) or plain
+        """Noise of std 2 L x, as client i's records meet it: shuffled or not, whichever promises more. Both hold."""
+        sampling, delta = clients.sampling(i), float(clients.delta[i])
+        plain = sampled(Gaussian(x * float(clients.batch[i])), sampling)
+        hidden = shuffled_event(x, hidden_among, sampling, plan.rounds, delta)
+        costs = [(epsilon_of(Repeated(e, plan.rounds), delta, Relation.REPLACE_ONE), e) for e in (plain, hidden) if e]
+        return min(costs, key=lambda cost: cost[0])[1]
 
     if plan.noise_multiplier is not None:
         x = float(plan.noise_multiplier) / float(clients.batch[0])
@@ -301,7 +309,7 @@ def _shuffled(plan: Plan, clients: _Clients) -> tuple[Numbers, dict[Any, Any], d
         demands = {(float(e), float(p), float(n)): i for i, (e, p, n) in enumerate(_demands(clients))}
         x = max(
             calibrate(
-                lambda x, i=i: event(x, i, messages),  # type: ignore[misc]
+                lambda x, i=i: Repeated(event(x, i, messages), plan.rounds),  # type: ignore[misc]
                 epsilon=demand[0],
                 delta=demand[1],
                 relation=Relation.REPLACE_ONE,
@@ -312,9 +320,10 @@ def _shuffled(plan: Plan, clients: _Clients) -> tuple[Numbers, dict[Any, Any], d
     std: Numbers = np.full(M, 2 * L * x)
     server = tuple(event(x, i, messages) for i in range(M))
     peer = tuple(event(x, i, max(1, messages - 1)) for i in range(M))  # a peer knows its own message
-    assumed: dict[Observer, tuple[str, ...]] = {
-        Observer.SERVER: (f"a shuffler hides who sent which of {messages} messages",),
-        Observer.PEER: (f"a shuffler hides who sent which of {max(1, messages - 1)} other messages",),
+    text = "a shuffler hides who sent which of {} messages"
+    assumed = {
+        Observer.SERVER: (text.format(messages),) if _hides(server) else (),
+        Observer.PEER: (text.format(f"{messages - 1} other"),) if _hides(peer) else (),
     }
     views: dict[Any, Any] = {(Observer.SERVER,): server, (Observer.PEER,): peer}
     if isinstance(plan.cohort, FullCohort):
@@ -328,6 +337,11 @@ def _shuffled(plan: Plan, clients: _Clients) -> tuple[Numbers, dict[Any, Any], d
 def _demands(clients: _Clients) -> list[tuple[float, float, float]]:
     assert clients.epsilon is not None
     return list(zip(clients.epsilon, clients.delta, clients.sizes, strict=True))
+
+
+def _hides(events: tuple[Event, ...]) -> bool:
+    """Whether some client's promise rests on the shuffler."""
+    return any(isinstance(part, Approximate) for event in events for part in parts_of(event))
 
 
 def shuffled_event(x: float, messages: int, sampling: Sampling, rounds: int, delta: float) -> Event | None:
@@ -367,6 +381,7 @@ def _certified(plan: Plan, clients: _Clients, observer: Observer, seen: Any, ass
     per_client = (seen,) * len(clients.sizes) if isinstance(seen, Event) else seen
     total, delta = int(clients.sizes.sum()), float(clients.delta.max())
 
+    @functools.cache  # many clients may be alike
     def promised(event: Event, delta: float, units: int | None) -> Certificate:
         return certify(
             event,

@@ -210,7 +210,7 @@ def _row(rounds: int, measured: dict[str, float], info: RoundInfo, plan: Plan, r
 
 def _spent(rounds: int, plan: Plan, resolved: Resolved) -> float:
     """epsilon so far, against the observer who is promised something."""
-    promised = Observer.SERVER if resolved.trust == "local" else Observer.MODEL_USER
+    promised = Observer.SERVER if resolved.trust in ("local", "shuffle") else Observer.MODEL_USER
     event: Event = Composed(
         tuple(Repeated(event, rounds) for _, observers, event in resolved.releases if promised in observers)
     )
