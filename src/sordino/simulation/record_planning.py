@@ -294,9 +294,13 @@ def _shuffled(plan: Plan, clients: _Clients) -> tuple[Numbers, dict[Any, Any], d
     L = float(clients.lipschitz[0])
 
     def event(x: float, i: int, hidden_among: int) -> Event:
-        """Noise of std 2 L x, as client i's records meet it: shuffled or not, whichever promises more. Both hold."""
-        sampling, delta = clients.sampling(i), float(clients.delta[i])
-        plain = sampled(Gaussian(x * float(clients.batch[i])), sampling)
+        """Noise of std 2 L x, as client i's records meet it."""
+        return better(x, clients.sampling(i), float(clients.delta[i]), hidden_among)
+
+    @functools.cache  # many clients are alike
+    def better(x: float, sampling: Sampling, delta: float, hidden_among: int) -> Event:
+        """Shuffled or not, whichever promises more. Both hold."""
+        plain = sampled(Gaussian(x * float(clients.batch[0])), sampling)
         hidden = shuffled_event(x, hidden_among, sampling, plan.rounds, delta)
         costs = [(epsilon_of(Repeated(e, plan.rounds), delta, Relation.REPLACE_ONE), e) for e in (plain, hidden) if e]
         return min(costs, key=lambda cost: cost[0])[1]
