@@ -21,7 +21,12 @@ from scipy import stats
 import sordino as so
 
 BASE = {"n": 200, "M": 10, "d": 10, "epsilon": 1.0}
-VALUES = {"n": (100, 200, 400, 800), "M": (5, 10, 20, 40), "d": (5, 10, 20, 40), "epsilon": (0.25, 0.5, 1.0, 2.0)}
+VALUES: dict[str, tuple[float, ...]] = {
+    "n": (100, 200, 400, 800),
+    "M": (5, 10, 20, 40),
+    "d": (5, 10, 20, 40),
+    "epsilon": (0.25, 0.5, 1.0, 2.0),
+}
 ONE_PASS_BASE = BASE | {"n": 1000, "M": 20}
 ONE_PASS_VALUES = VALUES | {"n": (500, 1000, 2000, 4000), "M": (10, 20, 40, 80)}
 DELTA, SEEDS = 1e-5, range(8)

@@ -188,7 +188,8 @@ def _linear_program(x: Array, y: Array, loss: str) -> tuple[Array, float]:
     n = len(y)
     cost, equations, low = (y, x.T, -1 / n) if loss == "absolute" else (-np.ones(n), (x * y[:, None]).T, 0.0)
     found = linprog(cost, A_eq=equations, b_eq=np.zeros(x.shape[1]), bounds=(low, 1 / n), method="highs")
-    require(found.status == 0, "loss", loss, f"no minimiser was found: {found.message}")
+    if found.fun is None:
+        raise InvalidInput("loss", loss, f"no minimiser was found: {found.message}")
     w, minimum = found.eqlin.marginals, -float(found.fun)
 
     def primal(w: Array) -> float:

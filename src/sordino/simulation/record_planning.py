@@ -325,7 +325,7 @@ def _shuffled(plan: Plan, clients: _Clients) -> tuple[Numbers, dict[Any, Any], d
     server = tuple(event(x, i, messages) for i in range(M))
     peer = tuple(event(x, i, max(1, messages - 1)) for i in range(M))  # a peer knows its own message
     text = "a shuffler hides who sent which of {} messages"
-    assumed = {
+    assumed: dict[Observer, tuple[str, ...]] = {
         Observer.SERVER: (text.format(messages),) if _hides(server) else (),
         Observer.PEER: (text.format(f"{messages - 1} other"),) if _hides(peer) else (),
     }
