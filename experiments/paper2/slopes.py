@@ -163,6 +163,7 @@ def plot(figures: dict[str, Any]) -> None:
             axes.loglog(x, means, "o-")
             axes.loglog(x, means[1] * (x / x[1]) ** case.theory[name], "k:", label=f"slope {case.theory[name]:g}")
             axes.set(xlabel=name, title=f"{centre:.2f} [{low:.2f}, {high:.2f}]")
+            axes.tick_params(axis="x", which="minor", labelbottom=False)
             axes.legend()
             axes.grid(alpha=0.3)
         row[0].set_ylabel(case.name.replace(": ", ":\n").replace(", ", ",\n"), fontsize=8)

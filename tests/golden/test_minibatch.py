@@ -107,12 +107,10 @@ def test_ac_sa_strongly_convex():
 
 
 def test_ac_sa_in_stages():
-    """4 sqrt(2 beta / mu) = 8 rounds a stage: three stages, the last of two rounds."""
+    """4 sqrt(2 beta / mu) = 8 rounds a stage: two stages, the last with the two rounds that are left over."""
     method = so.accelerated_mb_sgd(lipschitz=L, radius=D, smoothness=1.0, mu=1.0, multi_stage=True)
     upsilon = 2 * (1.0 + 1.0)
-    np.testing.assert_allclose(
-        trained(method, 18), ac_sa_by_hand([(8, upsilon), (8, upsilon), (2, upsilon)], 1.0), atol=1e-6
-    )
+    np.testing.assert_allclose(trained(method, 18), ac_sa_by_hand([(8, upsilon), (10, upsilon)], 1.0), atol=1e-6)
 
 
 def test_stages_with_noise():
@@ -123,6 +121,12 @@ def test_stages_with_noise():
     assert second.rounds == np.ceil(128 / 3 * 8)
     assert second.upsilon == pytest.approx(np.sqrt(342 * 343 * 344 / (3 * 0.5)))
     assert sum(stage.rounds for stage in stages_of(2000, beta=2.0, mu=1.0, V2=1.0, gap=1.0)) == 2000
+
+
+def test_stages_without_noise_are_many():
+    stages = stages_of(20_000, beta=1.0, mu=1.0, V2=0.0, gap=1.0)
+    assert sum(stage.rounds for stage in stages) == 20_000
+    assert {stage.upsilon for stage in stages} == {2.0}
 
 
 def test_line_10_is_the_minimiser_of_its_box():

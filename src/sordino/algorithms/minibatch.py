@@ -326,17 +326,27 @@ class Stage(NamedTuple):
 
 
 def stages_of(rounds: int, *, beta: float, mu: float, V2: float, gap: float) -> list[Stage]:
-    """The stages k = 1, 2, ... of the multi-stage form, the last cut off where R is reached; gap >= F(w_0) - F*.
+    """The stages k = 1, 2, ... of the multi-stage form; gap >= F(w_0) - F*.
 
     R_k = ceil(max{4 sqrt(2 beta / mu), 128 V^2 / (3 mu gap 2^-(k+1))})
     upsilon_k = max{2 beta, [mu V^2 R_k (R_k + 1)(R_k + 2) / (3 gap 2^-(k-1))]^(1/2)}
+
+    A stage that is cut short ends with more noise than it began with, so the last whole one takes the rounds that are
+    left over.
     """
+
+    def halved(k: int) -> float:
+        return gap * 2.0 ** -min(k, 500)  # without noise there may be thousands of stages
+
+    def length(k: int) -> float:
+        return max(4 * math.sqrt(2 * beta / mu), 128 * V2 / (3 * mu * halved(k + 1)))
+
     stages: list[Stage] = []
     left, k = rounds, 1
     while left > 0:
-        wanted = max(4 * math.sqrt(2 * beta / mu), 128 * V2 / (3 * mu * gap * 2.0 ** -(k + 1)))
-        R = min(left, math.ceil(min(wanted, left)))
-        stages.append(Stage(R, _upsilon(R, beta, mu, V2, gap * 2.0 ** -(k - 1))))
+        fits = left >= math.ceil(min(length(k), left)) + length(k + 1)
+        R = math.ceil(length(k)) if fits else left
+        stages.append(Stage(R, _upsilon(R, beta, mu, V2, halved(k - 1))))
         left, k = left - R, k + 1
     return stages
 
