@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from sordino.algorithms.error_feedback import dp_sgd, error_feedback
     from sordino.algorithms.fedavg import fedavg
     from sordino.algorithms.fedexp import fedexp
+    from sordino.algorithms.minibatch import accelerated_mb_sgd, noisy_mb_sgd
     from sordino.algorithms.scaffold import scaffold
     from sordino.bounding import adaptive_clip, clip, normalize, smoothed_normalize
     from sordino.mechanisms import (
@@ -77,6 +78,7 @@ _HOMES = {
     "sordino.algorithms.error_feedback": ("dp_sgd", "error_feedback"),
     "sordino.algorithms.fedavg": ("fedavg",),
     "sordino.algorithms.fedexp": ("fedexp",),
+    "sordino.algorithms.minibatch": ("accelerated_mb_sgd", "noisy_mb_sgd"),
     "sordino.algorithms.scaffold": ("scaffold",),
     "sordino.simulation": ("load_model", "plan", "simulate", "task"),
     "sordino.types": ("Algorithm", "Bounder", "Mechanism", "Observer", "Relation", "Unit"),
@@ -98,6 +100,7 @@ __all__ = [
     "Unit",
     "WithReplacement",
     "WithoutReplacement",
+    "accelerated_mb_sgd",
     "adaptive_clip",
     "binomial",
     "calibrate",
@@ -115,6 +118,7 @@ __all__ = [
     "gaussian",
     "laplace",
     "load_model",
+    "noisy_mb_sgd",
     "none",
     "normalize",
     "plan",

@@ -51,15 +51,15 @@ class PrivacySection(_Section):
 
     trust: str = "central"
     mechanism: str | None = None
-    epsilon: float | None = None
-    delta: float | None = None
+    epsilon: float | list[float] | None = None  # of methods that protect records, perhaps one a client
+    delta: float | list[float] | None = None
     noise_multiplier: float | None = None
     calibration: str = "numeric"
     relation: str | None = None
     message_epsilon: float | None = None  # of qtdl and binomial, as are the next three
     message_delta: float | None = None
     levels: int | None = None
-    noise: str | None = None  # of qtdl
+    noise: str | None = None  # of qtdl, and of methods that protect records
     mu: float | None = None  # assumed sensitivities
     message_eps0: float | None = None  # of privunit, as are the next three
     message_eps1: float | None = None
@@ -162,7 +162,7 @@ class Config:
 
     def resolve(self, plan: Any, task: Any) -> Any:
         """The plan for the task, with errors that name the line."""
-        return self._located(lambda: plan.resolve(task.d, task.clients), "run")
+        return self._located(lambda: plan.resolve(task.d, task.clients, task), "run")
 
     def _algorithm(self) -> Any:
         from sordino.algorithms import METHODS

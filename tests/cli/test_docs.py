@@ -14,7 +14,7 @@ from sordino.cli.account import app
 from sordino.report.results import results_page
 
 ROOT = Path(__file__).parents[2]
-DOCS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+DOCS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 
 
 def test_the_readme_example_prints_what_it_says():

@@ -25,7 +25,8 @@ Augment: TypeAlias = Callable[[Key, jax.Array], jax.Array]  # records -> records
 class ClientData:
     """One client's records, as an algorithm sees them: a slice [start, start + size) of everybody's, and the loss.
 
-    `largest` is the number of records of the largest client; smaller ones are padded with records of weight 0.
+    `largest` is the number of records of the largest client; smaller ones are padded with records of weight 0. `client`
+    is the client's number, for methods whose clients have settings of their own.
     """
 
     loss: Callable[[Vector, Batch], jax.Array]
@@ -34,6 +35,7 @@ class ClientData:
     start: jax.Array
     size: jax.Array
     largest: int
+    client: Any = 0  # its number
     augment: Augment | None = None
 
     def all(self) -> Batch:

@@ -6,9 +6,11 @@ from sordino.data._records import Dataset, FederatedData
 from sordino.data.datasets import CATALOGUE, fetch, load, where
 from sordino.data.partition import label_histogram, partition, plot_label_histogram
 from sordino.data.synthetic import (
+    LinearProblem,
     LinearRegression,
     Quadratics,
     RobustRegression,
+    linear_problem,
     linear_regression,
     opposed_parabolas,
     quadratic_loss,
@@ -23,11 +25,13 @@ __all__ = [
     "CATALOGUE",
     "Dataset",
     "FederatedData",
+    "LinearProblem",
     "LinearRegression",
     "Quadratics",
     "RobustRegression",
     "fetch",
     "label_histogram",
+    "linear_problem",
     "linear_regression",
     "load",
     "opposed_parabolas",

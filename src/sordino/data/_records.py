@@ -36,3 +36,4 @@ class FederatedData(NamedTuple):
     x_test: Features
     y_test: NDArray[Any]
     classes: int
+    names: tuple[str, ...] = ()  # of the clients, where they have any

@@ -44,6 +44,7 @@ def partition(dataset: Dataset, scheme: str, clients: int | None = None, seed: i
         dataset.x_test,
         dataset.y_test,
         dataset.classes,
+        dataset.client_names if scheme == "natural" else (),
     )
 
 

@@ -11,12 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sordino.errors import require
+from sordino.errors import InvalidInput, require
 
 __all__ = [
+    "LinearProblem",
     "LinearRegression",
     "Quadratics",
     "RobustRegression",
+    "linear_problem",
     "linear_regression",
     "opposed_parabolas",
     "quadratic_loss",
@@ -158,3 +160,84 @@ def robust_regression(
     outlier = rng.uniform(size=(n, records)) < 0.1
     noise = np.where(outlier, 5.0, 0.1) * rng.standard_normal((n, records))
     return RobustRegression(x, np.einsum("nrd,nd->nr", x, truth) + noise, regularisation)
+
+
+class LinearProblem(NamedTuple):
+    """F(w) = mean over clients and their records of phi(<w, x>, y) + (l2/2) ||w||^2, with ||x|| = 1."""
+
+    x: Array  # [M, n, d]
+    y: Array  # [M, n]
+    minimiser: Array  # [d]
+    minimum: float
+
+
+def linear_problem(
+    seed: int,
+    M: int,
+    n: int,
+    d: int,
+    loss: str = "ridge",
+    *,
+    l2: float = 0.0,
+    spread: float = 0.0,
+    noise: float = 0.1,
+) -> LinearProblem:
+    """M clients with n records each, x uniform on the sphere, and the minimiser of their empirical objective.
+
+    ridge and absolute: y = <w_i, x> + noise N(0, 1); logit and hinge: y = sign of that. Client i's w_i is a unit
+    vector, the same for all, plus `spread` times one of its own. phi is (s - y)^2 / 2, log(1 + e^(-y s)), |s - y| or
+    max(0, 1 - y s); the last two are minimised as linear programs and take no l2.
+    """
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((M, n, d))
+    x /= np.linalg.norm(x, axis=-1, keepdims=True)
+    w = rng.standard_normal(d)
+    own = rng.standard_normal((M, d))
+    w_i = w / np.linalg.norm(w) + spread * own / np.linalg.norm(own, axis=1, keepdims=True)
+    y = np.einsum("mnd,md->mn", x, w_i) + noise * rng.standard_normal((M, n))
+    if loss in ("logit", "hinge"):
+        y = np.where(y >= 0, 1.0, -1.0)
+    minimiser, minimum = _minimise(x.reshape(-1, d), y.ravel(), loss, l2)
+    return LinearProblem(x, y, minimiser, minimum)
+
+
+def _minimise(x: Array, y: Array, loss: str, l2: float) -> tuple[Array, float]:
+    n, d = x.shape
+    if loss == "ridge":
+        w = np.linalg.solve(x.T @ x / n + l2 * np.eye(d), x.T @ y / n)
+        return w, float(np.mean((x @ w - y) ** 2) / 2 + l2 / 2 * w @ w)
+    if loss == "logit":
+        require(l2 > 0, "l2", l2, "separable labels have no minimiser without a regulariser: give l2 > 0")
+        w = np.zeros(d)
+        for _ in range(50):  # Newton's method, which needs about ten
+            p = 1 / (1 + np.exp(y * (x @ w)))
+            gradient = -x.T @ (p * y) / n + l2 * w
+            w = w - np.linalg.solve((x * (p * (1 - p))[:, None]).T @ x / n + l2 * np.eye(d), gradient)
+        return w, float(np.mean(np.logaddexp(0, -y * (x @ w))) + l2 / 2 * w @ w)
+    if loss in ("absolute", "hinge"):
+        require(l2 == 0, "l2", l2, f"the minimiser of the {loss} loss is known without a regulariser: leave out")
+        return _linear_program(x, y, loss)
+    raise InvalidInput("loss", loss, "use one of ridge, logit, absolute, hinge")
+
+
+def _linear_program(x: Array, y: Array, loss: str) -> tuple[Array, float]:
+    """By the dual, which has d equations: |r| is the maximum of u r over |u| <= 1, max(0, m) that of u m over [0, 1].
+
+    absolute  max -<u, y> over |u_i| <= 1/n with sum u_i x_i = 0
+    hinge     max sum u_i over 0 <= u_i <= 1/n with sum u_i y_i x_i = 0
+    """
+    from scipy.optimize import linprog
+
+    n = len(y)
+    cost, equations, low = (y, x.T, -1 / n) if loss == "absolute" else (-np.ones(n), (x * y[:, None]).T, 0.0)
+    found = linprog(cost, A_eq=equations, b_eq=np.zeros(x.shape[1]), bounds=(low, 1 / n), method="highs")
+    if found.fun is None:
+        raise InvalidInput("loss", loss, f"no minimiser was found: {found.message}")
+    w, minimum = found.eqlin.marginals, -float(found.fun)
+
+    def primal(w: Array) -> float:
+        return float(np.mean(np.abs(x @ w - y) if loss == "absolute" else np.maximum(0, 1 - y * (x @ w))))
+
+    w = min(w, -w, key=primal)
+    require(abs(primal(w) - minimum) < 1e-6, "loss", loss, "the linear program was not solved exactly enough")
+    return np.asarray(w), minimum

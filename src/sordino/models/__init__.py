@@ -12,6 +12,7 @@ from typing import Any
 
 from sordino.errors import InvalidInput, require
 from sordino.models.cnn import cnn, cnn_small
+from sordino.models.linear import linear, moreau
 from sordino.models.logistic import logistic
 from sordino.models.mlp import mlp
 from sordino.models.model import (
@@ -44,9 +45,11 @@ __all__ = [
     "flat",
     "from_loss",
     "get",
+    "linear",
     "linear_of",
     "logistic",
     "mlp",
+    "moreau",
     "resnet20",
     "shapes_of",
     "weighted_mean",

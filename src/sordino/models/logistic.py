@@ -29,4 +29,5 @@ def logistic(input_shape: tuple[int, ...], classes: int) -> Model:
         return x.reshape(len(x), inputs).astype(jnp.float32)
 
     model = classifier(init, logits, "logistic", input_shape=input_shape)
-    return model._replace(linear=Linear(features, loss_of_scores))
+    # The Hessian of softmax regression is (diag(p) - p p^T) (x) (x, 1)(x, 1)^T, and the first factor is at most 1/2.
+    return model._replace(linear=Linear(features, loss_of_scores), smoothness=lambda bound: (bound**2 + 1) / 2)

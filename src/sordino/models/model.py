@@ -61,6 +61,7 @@ class Model(NamedTuple):
     predict: Callable[[Params, Array], Array] | None  # x -> logits; None for a loss without classes
     name: str
     linear: Linear | None = None  # where the loss sees the parameters through affine scores only
+    smoothness: Callable[[float], float] | None = None  # bound on the features' norm -> beta of a record's loss
 
 
 def from_loss(

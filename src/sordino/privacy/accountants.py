@@ -10,12 +10,13 @@ A sampling is accounted only under the relation that its theorem is about. What 
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache, reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,9 +26,11 @@ from sordino.privacy.concentrated import zcdp_delta, zcdp_epsilon
 from sordino.privacy.events import (
     Approximate,
     Assumed,
+    ByHolder,
     Claimed,
     Composed,
     DiscreteNoise,
+    Disjoint,
     Event,
     FiniteLoss,
     Gaussian,
@@ -38,6 +41,7 @@ from sordino.privacy.events import (
     Repeated,
     Sampled,
     ZeroConcentrated,
+    parts_of,
 )
 from sordino.privacy.gaussian import compose_mu, gaussian_delta, gaussian_epsilon
 from sordino.privacy.pure import pure_delta, pure_epsilon, subsampled_pure_epsilon
@@ -60,6 +64,7 @@ class _Tally:
     leaves: Counter[Event] = field(default_factory=Counter)
     log_kept: float = 0.0  # log of the probability that no release fails
     claims: list[str] = field(default_factory=list)
+    parts: dict[str, Event] = field(default_factory=dict)  # what each pass over the data releases
 
     @property
     def failure(self) -> float:
@@ -119,12 +124,21 @@ def _epsilon_of(event: Event, delta: float, relation: Relation) -> float:
 def _account_of(event: Event, relation: Relation) -> Account:
     if isinstance(event, Parallel):
         return _worst([account_of(branch, relation) for branch in event.events])
+    holders = {len(part.events) for part in parts_of(event) if isinstance(part, ByHolder)}
+    if holders:
+        require(len(holders) == 1, "events", holders, "list the same clients in every release")
+        worst = _worst([account_of(_held_by(event, i), relation) for i in range(holders.pop())])
+        return dataclasses.replace(
+            worst, accountant=worst.accountant.replace("parallel composition", "worst client", 1)
+        )
     tally = _Tally()
     _flatten(event, 1, relation, tally)
     leaves, claims = tally.leaves, tuple(dict.fromkeys(tally.claims))
     if any(isinstance(leaf, NonPrivate) for leaf in leaves):
         return Account("none: a release is not private", claims, lambda _: math.inf, lambda _: 1.0)
     account = _account_leaves(leaves, relation)
+    if tally.parts:
+        account = dataclasses.replace(account, accountant=f"parallel composition, {account.accountant}")
     return _with_failure(account, tally.failure, claims)
 
 
@@ -309,6 +323,12 @@ def _flatten(event: Event, count: int, relation: Relation, tally: _Tally) -> Non
                     "account the worst of them, or put parallel outermost",
                 )
             _flatten(events[0], count, relation, tally)
+        case Disjoint(inner, of):
+            if of not in tally.parts:
+                tally.parts[of] = inner
+                _flatten(inner, 1, relation, tally)
+            elif tally.parts[of] != inner:
+                raise Refused(f"the parts of {of} cost different amounts", "account the worst of them for each part")
         case Sampled(inner, sampling):
             _flatten_sampled(inner, sampling, count, relation, tally)
         case _:
@@ -388,6 +408,19 @@ def _with_failure(account: Account, failure: float, claims: tuple[str, ...]) -> 
         lambda delta: account.epsilon(delta - failure) if delta >= failure and failure < 1 else math.inf,
         lambda epsilon: min(1.0, failure + account.delta(epsilon)),
     )
+
+
+def _held_by(event: Event, i: int) -> Event:
+    """The event as the records of client i meet it."""
+    if isinstance(event, ByHolder):
+        return event.events[i]
+
+    def inner(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(map(inner, value))
+        return _held_by(value, i) if isinstance(value, Event) else value
+
+    return dataclasses.replace(event, **{name: inner(value) for name, value in vars(event).items()})
 
 
 def _worst(branches: list[Account]) -> Account:

@@ -19,6 +19,8 @@ from sordino.types import Memory, Observer, Relation, Unit
 
 __all__ = ["certify", "certify_ledger"]
 
+_MOST_SAMPLINGS = 3  # that a sentence lists
+
 
 def certify(
     event: Event,
@@ -164,6 +166,8 @@ def _guarantee(
     hidden = [
         f"{part.sampling} sampling stays hidden from the {observer}" for part in parts if isinstance(part, Sampled)
     ]
+    if len(set(hidden)) > _MOST_SAMPLINGS:
+        hidden = [f"each client's sampling of its records stays hidden from the {observer}"]
     everything = tuple(dict.fromkeys((*assumptions, *stated, *hidden)))
     return Guarantee(unit, relation, observer, scope, rounds, epsilon, delta, account.accountant, everything, units)
 

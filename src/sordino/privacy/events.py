@@ -26,9 +26,11 @@ from sordino.privacy.sampling import (
 __all__ = [
     "Approximate",
     "Assumed",
+    "ByHolder",
     "Claimed",
     "Composed",
     "DiscreteNoise",
+    "Disjoint",
     "Event",
     "FiniteLoss",
     "Gaussian",
@@ -246,6 +248,32 @@ class Parallel(Event):
         require(len(self.events) > 0, "events", self.events, "give at least one")
 
 
+@dataclass(frozen=True)
+class ByHolder(Event):
+    """A release that costs the records of each client what that client's event says, the clients always in one order.
+
+    A record has one holder for good, so that over many rounds it pays for one of the events, again and again.
+    """
+
+    events: tuple[Event, ...]
+    kind: ClassVar[str] = "by-holder"
+
+    def __post_init__(self) -> None:
+        require(len(self.events) > 0, "events", self.events, "give at least one")
+
+
+@dataclass(frozen=True)
+class Disjoint(Event):
+    """`event` on a part of the data: of all releases with the same `of`, a unit is in at most one.
+
+    Which one does not depend on the data. So the parts compose in parallel, however many rounds a ledger lists them in.
+    """
+
+    event: Event
+    of: str
+    kind: ClassVar[str] = "disjoint"
+
+
 _KINDS: dict[str, type[Event]] = {
     cls.kind: cls
     for cls in (
@@ -263,6 +291,8 @@ _KINDS: dict[str, type[Event]] = {
         Repeated,
         Composed,
         Parallel,
+        ByHolder,
+        Disjoint,
     )
 }
 

@@ -13,6 +13,7 @@ from sordino.types import Observer, Relation, Unit
 __all__ = ["Certificate", "Guarantee", "Scope", "Warning", "format_delta", "format_epsilon"]
 
 Scope = Literal["one round", "all rounds"]
+_MOST_CLIENTS = 20  # whose own guarantees are printed; JSON holds all
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Guarantee:
     accountant: str
     assumptions: tuple[str, ...] = ()
     units: int | None = None  # how many units are protected: delta means little beside few of them
+    client: str | None = None  # whose records, where each client has a guarantee of its own
 
     def __post_init__(self) -> None:
         require(self.epsilon >= 0, "epsilon", self.epsilon, "must not be negative")
@@ -46,6 +48,7 @@ class Guarantee:
     def __str__(self) -> str:
         over = "in one round" if self.rounds == 1 else f"over all {self.rounds} rounds"
         units = "" if self.units is None else f" of {self.units}"
+        units += "" if self.client is None else f" of {self.client}"
         figures = f"epsilon = {format_epsilon(self.epsilon)}, delta = {format_delta(self.delta)}"
         if not self.private:
             figures = f"no guarantee ({figures})"
@@ -139,10 +142,11 @@ class Certificate:
         return Certificate(self.guarantees + other.guarantees, warnings)
 
     def total(self, observer: Observer, relation: Relation | None = None) -> Guarantee:
-        """The guarantee over all rounds against `observer`."""
+        """The guarantee over all rounds against `observer`: of any client, where each has its own."""
         for guarantee in self.guarantees:
             right_relation = relation is None or guarantee.relation is relation
             if guarantee.scope == "all rounds" and guarantee.observer is observer and right_relation:
+                require(guarantee.client is None, "client", guarantee.client, "the guarantee for all must come first")
                 return guarantee
         known = ", ".join(dict.fromkeys(guarantee.observer for guarantee in self.guarantees))
         raise InvalidInput("observer", observer, f"this certificate speaks of {known}")
@@ -158,7 +162,9 @@ class Certificate:
         totals = [guarantee for guarantee in self.guarantees if guarantee.scope == "all rounds"]
         once = {_who(total) for total in totals if total.rounds == 1}  # one round is the total: said once
         shown = [g for g in self.guarantees if g.scope == "all rounds" or _who(g) not in once]
-        lines = [str(guarantee) for guarantee in shown]
+        few = len({g.client for g in shown if g.client is not None}) <= _MOST_CLIENTS
+        lines = [str(guarantee) for guarantee in shown if few or guarantee.client is None]
+        lines += [] if few else _ranges(shown)
         lines += [f"warning ({warning.code}): {warning.message}" for warning in self.warnings]
         return "\n".join(lines)
 
@@ -191,5 +197,17 @@ def _ceil_to(value: float, digits: int) -> float:
     return math.ceil(round(value * scale, 6)) / scale
 
 
-def _who(guarantee: Guarantee) -> tuple[Observer, Unit, Relation]:
-    return guarantee.observer, guarantee.unit, guarantee.relation
+def _who(guarantee: Guarantee) -> tuple[Observer, Unit, Relation, str | None]:
+    return guarantee.observer, guarantee.unit, guarantee.relation, guarantee.client
+
+
+def _ranges(guarantees: list[Guarantee]) -> list[str]:
+    """One line an observer for many clients' own guarantees; JSON lists them all."""
+    lines = []
+    for observer in dict.fromkeys(g.observer for g in guarantees if g.client is not None):
+        own = [g for g in guarantees if g.client is not None and g.observer is observer]
+        low, high = min(g.epsilon for g in own), max(g.epsilon for g in own)
+        delta = format_delta(max(g.delta for g in own))
+        figures = f"epsilon from {format_epsilon(low)} to {format_epsilon(high)}, delta at most {delta}"
+        lines.append(f"{observer}, each of {len(own)} clients for its own records: {figures}")
+    return lines

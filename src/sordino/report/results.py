@@ -71,7 +71,7 @@ def _promise(certificate: dict[str, Any]) -> str:
         f"{total['observer']}: epsilon {_epsilon(total['epsilon'])} at delta {total['delta']:g} "
         f"(one {total['unit']}, {total['relation']}, {total['rounds']} rounds, {total['accountant']})"
         for total in certificate["guarantees"]
-        if total["scope"] == "all rounds"
+        if total["scope"] == "all rounds" and total.get("client") is None
     ]
     false = any(warning["code"] == "no-valid-guarantee" for warning in certificate["warnings"])
     assumed = {text for total in certificate["guarantees"] for text in total["assumptions"] if "not enforced" in text}

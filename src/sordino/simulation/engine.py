@@ -3,7 +3,8 @@
 Keys are counters: fold_in(seed, round), then the purpose, then the client's number. So results do not depend on the
 chunk size, on the number of devices or on where a run was interrupted. Client data stay in one flat array and are read
 by index. Noise is placed by trust: central noise falls once on the sum, local noise on every message; where a mechanism
-knows the law of the sum of M noisy messages that is drawn at once, unless a transcript is wanted.
+knows the law of the sum of M noisy messages that is drawn at once, unless a transcript is wanted. A shuffler, where
+there is one, hands the noisy messages on in random order and without names.
 """
 
 from __future__ import annotations
@@ -18,13 +19,28 @@ import jax.numpy as jnp
 
 from sordino.algorithms.local import Augment, ClientData
 from sordino.models import Batch
+from sordino.pytrees import pytree
 from sordino.simulation.cohort import Cohort
-from sordino.types import Aggregate, Key, Vector
+from sordino.types import Aggregate, Key, Scalar, Unit, Vector
 
-__all__ = ["Carry", "Records", "RoundInfo", "Setting", "evaluate", "round_key", "run_rounds", "serve"]
+__all__ = ["Carry", "PerClient", "Records", "RoundInfo", "Setting", "evaluate", "round_key", "run_rounds", "serve"]
 
 # Purposes of the keys of a round.
-COHORT, CLIENT, NOISE, SERVER, LOCAL_NOISE = range(5)
+COHORT, CLIENT, NOISE, SERVER, LOCAL_NOISE, SHUFFLE = range(6)
+
+
+@pytree
+@dataclass(frozen=True)
+class PerClient:
+    """A mechanism of which every client has its own: the leaves of `each` have the clients as first axis."""
+
+    each: Any
+    aggregate = None  # messages with different noise have no common law
+
+    def of(self, client: jax.Array) -> Any:
+        """The mechanism of one client."""
+        return jax.tree.map(lambda leaf: leaf[client], self.each)
+
 
 # What clients share: (algorithm, mechanism, records, received, key, k); which of them a stack of runs has several of.
 _STACKED = (0, 0, None, 0, None, None)
@@ -66,7 +82,7 @@ class Setting:
     cohort: Cohort
     population: int
     largest: int  # records of the largest client
-    trust: str  # "central", "local" or "none"
+    trust: str  # "central", "local", "shuffle" or "none"
     chunk: int
     transcript: bool = False
     extra: bool = False  # whether the method releases a scalar beside its messages
@@ -115,6 +131,8 @@ def run_round(
     )
     serve_each = setting.for_each_run(functools.partial(serve, key=key, k=k, setting=setting))
     server, info = serve_each(algorithm, mechanism, carry.server, sums)
+    if setting.trust == "shuffle" and setting.transcript:
+        who, here, sent = shuffled(round_key(key, k, SHUFFLE), who, here, sent)
     if setting.transcript:
         info = info._replace(transcript=(who, here, sent))
     return Carry(server, clients), info
@@ -129,7 +147,7 @@ def serve(
 ) -> tuple[Any, RoundInfo]:
     """The server's half of a round: noise where it is the server's, and the step."""
     total = add_noise(algorithm, mechanism, sums, round_key(key, k, NOISE), server, setting)
-    planned = setting.cohort.planned(setting.population)
+    planned = cohort_size(algorithm, sums, setting)
     extra = sums.extra if setting.extra else jnp.zeros_like(sums.extra)
     server, server_info = algorithm.server(round_key(key, k, SERVER), server, total, extra, planned)
     counted = jnp.maximum(sums.present - sums.dropped, 1)
@@ -143,6 +161,19 @@ def serve(
         server=server_info,
         transcript=None,
     )
+
+
+def cohort_size(algorithm: Any, sums: Sums, setting: Setting) -> Scalar:
+    """What the server divides by: the planned cohort, or where only records are secret the clients that answered."""
+    if getattr(algorithm, "unit", Unit.CLIENT) is Unit.RECORD:
+        return jnp.maximum(sums.present, 1)
+    return setting.cohort.planned(setting.population)
+
+
+def shuffled(key: Key, who: jax.Array, here: jax.Array, sent: Any) -> tuple[jax.Array, jax.Array, Any]:
+    """What a shuffler hands on: the messages in random order, and -1 for whoever sent them."""
+    order = jax.random.permutation(key, here.shape[0])
+    return jnp.full_like(who, -1), here[order], jax.tree.map(lambda leaf: leaf[order], sent)
 
 
 class Sums(NamedTuple):
@@ -162,7 +193,9 @@ class Sums(NamedTuple):
 def noise_in_client(mechanism: Any, setting: Setting) -> bool:
     """Whether every message gets its own noise: local trust, with a transcript or without a law of the sum."""
     fixed_count = str(setting.cohort).startswith(("full", "fixed"))
-    return setting.trust == "local" and (setting.transcript or mechanism.aggregate is None or not fixed_count)
+    return setting.trust in ("local", "shuffle") and (
+        setting.transcript or mechanism.aggregate is None or not fixed_count
+    )
 
 
 def add_noise(algorithm: Any, mechanism: Any, sums: Sums, key: Key, server: Any, setting: Setting) -> Aggregate:
@@ -279,14 +312,15 @@ def run_client(
     """One client: train, bound, and randomise where noise is local. An absent one counts for nothing."""
     algorithm, mechanism, records, received, key, k = shared
     start, size = records.start[client], records.size[client]
-    data = ClientData(setting.loss, records.x, records.y, start, size, setting.largest, setting.augment)
+    data = ClientData(setting.loss, records.x, records.y, start, size, setting.largest, client, setting.augment)
     key_client = jax.random.fold_in(round_key(key, k, CLIENT), client)
     g, extra, new_state, info = algorithm.client(key_client, received, state, data)
     key_noise = jax.random.fold_in(round_key(key, k, LOCAL_NOISE), client)
     message, sent, before_noise = g, g, None
     if noise_in_client(mechanism, setting):
+        mine = mechanism.of(client) if isinstance(mechanism, PerClient) else mechanism
         # What a mechanism sends beside the vector helps to tell its length.
-        sent = mechanism.message(key_noise, g) if hasattr(mechanism, "message") else mechanism.randomize(key_noise, g)
+        sent = mine.message(key_noise, g) if hasattr(mine, "message") else mine.randomize(key_noise, g)
         message = getattr(sent, "vector", sent)
     elif setting.trust == "local" and hasattr(mechanism, "encode"):
         message = mechanism.encode(key_noise, g)

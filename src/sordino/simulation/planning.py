@@ -6,9 +6,9 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sordino.bounding import AdaptiveClip
 from sordino.errors import InvalidInput, require
@@ -32,7 +32,11 @@ from sordino.privacy.guarantee import Certificate, Warning, format_epsilon
 from sordino.privacy.published import normec_noise
 from sordino.privacy.sampling import Full as FullSampling
 from sordino.simulation.cohort import Cohort, FixedSize, Full, Unreliable, parse_cohort
+from sordino.simulation.record_planning import check_records, resolve_records
 from sordino.types import Circumstances, Observer, Relation, Unit
+
+if TYPE_CHECKING:
+    from sordino.simulation.tasks import Task
 
 __all__ = ["Plan", "Resolved", "plan"]
 
@@ -52,12 +56,12 @@ class Resolved:
     trust: str
     certificate: Certificate
     releases: tuple[tuple[str, tuple[Observer, ...], Event], ...]  # of one round, for the ledger
-    noise: Mapping[str, float]  # what `sordino plan` prints
+    noise: Mapping[str, Any]  # what `sordino plan` prints
 
     @property
     def promised(self) -> Observer:
         """The observer for whom the noise was made."""
-        return Observer.SERVER if self.trust == "local" else Observer.MODEL_USER
+        return Observer.SERVER if self.trust in ("local", "shuffle") else Observer.MODEL_USER
 
     def event_for(self, observer: Observer, rounds: int) -> Event:
         """What `rounds` rounds show to an observer."""
@@ -75,15 +79,21 @@ class Plan:
     mechanism: str
     trust: str
     relation: Relation
-    epsilon: float | None
-    delta: float | None
+    epsilon: Any  # a number; of record-level methods perhaps one a client, as is delta
+    delta: Any
     noise_multiplier: float | None
     options: Mapping[str, Any] = field(default_factory=dict)
     calibration: str = "numeric"
 
-    def resolve(self, d: int, clients: int) -> Resolved:
-        """Calibrate the noise and certify, for d parameters and this many clients."""
+    def resolve(self, d: int, clients: int, task: Task | None = None) -> Resolved:
+        """Calibrate the noise and certify, for d parameters and this many clients; the task says who holds how much."""
         _require_cohort(self.cohort, clients)
+        if _unit(self.algorithm) is Unit.RECORD:
+            resolved = Resolved(*resolve_records(self, d, task))
+            warnings = (*resolved.certificate.warnings, *self._plain_warnings(resolved.trust))
+            return dataclasses.replace(
+                resolved, certificate=dataclasses.replace(resolved.certificate, warnings=warnings)
+            )
         if self.mechanism == "none":
             return self._resolved(self._method(none(), d, clients), none(), NonPrivate(), "none", d, clients)
         if self.algorithm.bound is None:
@@ -295,8 +305,8 @@ def plan(
     *,
     rounds: int,
     cohort: str = "full",
-    epsilon: float | None = None,
-    delta: float | None = None,
+    epsilon: float | Sequence[float] | None = None,
+    delta: float | Sequence[float] | None = None,
     noise_multiplier: float | None = None,
     mechanism: str | None = None,
     trust: str = "central",
@@ -310,18 +320,21 @@ def plan(
       algorithm: a method, for instance `so.fedavg(...)`.
       rounds: T.
       cohort: "full", "poisson:Q", "fixed:K" or "unreliable:LOW-HIGH".
-      epsilon: with delta, the guarantee over all rounds that the noise is calibrated to.
+      epsilon: with delta, the guarantee over all rounds that the noise is calibrated to; of methods that protect
+        records, perhaps one a client.
       delta: see epsilon.
       noise_multiplier: noise over sensitivity, instead of epsilon.
       mechanism: "gaussian" (the default where privacy is asked for), "laplace", "qtdl", "binomial", "privunit" or
         "none".
-      trust: "central", the server adds the noise, or "local", every client does.
+      trust: "central", the server adds the noise, or "local", every client does; "shuffle" of methods that protect
+        records: every client does, and a shuffler hides who sent what.
       relation: "add-remove" (the default), "zero-out" (with local trust) or "replace-one" (for cohorts by number).
       calibration: "numeric", the least noise that meets epsilon; or "norm-ec", the formula of that paper (with local
         trust), which does not: the certificate says what it gives.
-      options: of qtdl and binomial: `levels`, `message_epsilon`, `message_delta`, `noise`, `mu`. Each message meets
-        (message_epsilon, message_delta); the certificate says what all of them together cost at `delta`. Of privunit:
-        `message_eps0` and `message_eps1` of the direction, `message_eps2` of the norm, and `gamma`.
+      options: of methods that protect records `noise`, "numeric" or "theorem-2.1"; of qtdl and binomial `levels`,
+        `message_epsilon`, `message_delta`, `noise`, `mu`. Each message meets (message_epsilon, message_delta); the
+        certificate says what all of them together cost at `delta`. Of privunit: `message_eps0` and `message_eps1` of
+        the direction, `message_eps2` of the norm, and `gamma`.
     """
     require(rounds >= 1, "rounds", rounds, "must be at least 1")
     drawn = parse_cohort(cohort)
@@ -329,6 +342,25 @@ def plan(
     chosen = mechanism or ("gaussian" if wanted else "none")
     if chosen not in MECHANISMS:
         raise InvalidInput("mechanism", chosen, "use one of " + ", ".join(MECHANISMS))
+    if _unit(algorithm) is Unit.RECORD:
+        check_records(
+            mechanism=chosen,
+            trust=trust,
+            cohort=drawn,
+            relation=None if relation is None else Relation.parse(relation),
+            epsilon=epsilon,
+            delta=delta,
+            noise_multiplier=noise_multiplier,
+            options=options,
+        )
+        epsilon = tuple(epsilon) if isinstance(epsilon, Sequence) else epsilon
+        delta = tuple(delta) if isinstance(delta, Sequence) else delta
+        replace_one = Relation.REPLACE_ONE
+        return Plan(algorithm, rounds, drawn, chosen, trust, replace_one, epsilon, delta, noise_multiplier, options)
+    for name, value in (("epsilon", epsilon), ("delta", delta)):
+        require(
+            not isinstance(value, Sequence), name, value, "one number a client needs a method that protects records"
+        )
     if trust not in ("central", "local"):
         raise InvalidInput("trust", trust, "use central or local")
     by_number = isinstance(drawn, FixedSize | Unreliable)  # one client fewer lets another one in
@@ -375,6 +407,12 @@ def plan(
     return Plan(
         algorithm, rounds, drawn, chosen, trust, related, epsilon, delta, noise_multiplier, options, calibration
     )
+
+
+def _unit(algorithm: Any) -> Unit:
+    """What a method protects: clients, unless it says records."""
+    unit: Unit = getattr(algorithm, "unit", Unit.CLIENT)
+    return unit
 
 
 def _of(algorithm: Any, name: str, *arguments: Any) -> Any:

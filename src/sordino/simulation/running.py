@@ -97,7 +97,7 @@ def simulate(
     started = time.perf_counter()
     require(chunk is None or chunk >= 1, "chunk", chunk, "must be at least 1")
     require(evaluate_every is None or evaluate_every >= 1, "evaluate_every", evaluate_every, "must be at least 1")
-    resolved = plan.resolve(task.d, task.clients)
+    resolved = plan.resolve(task.d, task.clients, task)
     setting = setting_of(plan, resolved, task, chunk=chunk or choose_chunk(task, plan), transcript=transcript)
     algorithm = resolved.algorithm
     key = jax.random.key(seed)

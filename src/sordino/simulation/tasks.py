@@ -15,6 +15,7 @@ from sordino.algorithms.local import Augment
 from sordino.data import (
     FederatedData,
     Quadratics,
+    linear_problem,
     linear_regression,
     load,
     opposed_parabolas,
@@ -28,7 +29,7 @@ from sordino.data import (
 from sordino.data.augmentation import AUGMENTATIONS
 from sordino.data.datasets import check_options
 from sordino.errors import require
-from sordino.models import Batch, FlatLoss, Model, flat, from_loss, get, weighted_mean
+from sordino.models import Batch, FlatLoss, Model, flat, from_loss, get, linear, weighted_mean
 from sordino.simulation.engine import Records, evaluate
 from sordino.types import Key, Vector
 
@@ -48,6 +49,7 @@ class Task:
     minimiser: Vector | None = None  # where that is
     stationarity: bool = False  # whether the norm of the test loss's gradient is measured
     augment: Augment | None = None  # what a client does to its records before a gradient
+    objective: Model | None = None  # what the test loss is, where clients train on another
 
     @property
     def clients(self) -> int:
@@ -102,10 +104,11 @@ class Task:
                 loss, accuracy = evaluate(w, x, y, predict=self.predict)
                 return {"test_loss": loss, "accuracy": accuracy}
             everything = Batch(x, y, jnp.ones(len(x)))
-            loss = self.loss(w, everything)
+            objective = self.loss if self.objective is None else FlatLoss(self.objective.loss, self._flat[1])
+            loss = objective(w, everything)
             above = {} if self.minimum is None else {"suboptimality": loss - jnp.float32(self.minimum)}
             away = {} if self.minimiser is None else {"distance": jnp.linalg.norm(w - self.minimiser)}
-            steep = {"gradient_norm": jnp.linalg.norm(jax.grad(self.loss)(w, everything))} if self.stationarity else {}
+            steep = {"gradient_norm": jnp.linalg.norm(jax.grad(objective)(w, everything))} if self.stationarity else {}
             return {"test_loss": loss, **above, **away, **steep}
 
         return measured
@@ -145,8 +148,8 @@ def task(
 ) -> Task:
     """A task by name: a data set (see `sordino data list`), how it is dealt to clients, and a model.
 
-    "quadratics", "linear-regression", "opposed-parabolas" and "robust-regression" are problems instead, with their own
-    losses.
+    "quadratics", "linear", "linear-regression", "opposed-parabolas" and "robust-regression" are problems instead, with
+    their own losses.
 
     Args:
       name: of the data set, or npz:FOLDER, csv:FILE, hf:NAME; or of a problem.
@@ -156,8 +159,9 @@ def task(
       partition_seed: of the dealing.
       augment: "crop-flip" changes a client's images at random before each gradient.
       options: for the data set's loader; of quadratics `d`, `rank`, `scale` (how far off w_0 is) and `seed`; of
-        linear-regression `d`, `u_variance` and `seed`; of
-        opposed-parabolas `start`; of robust-regression `d`, `records`, `regularisation` and `seed`.
+        linear-regression `d`, `u_variance` and `seed`; of opposed-parabolas `start`; of robust-regression `d`,
+        `records`, `regularisation` and `seed`; of linear `loss`, `records`, `d`, `l2`, `smoothing`, `spread`, `noise`
+        and `seed`.
     """
     known = f"use one of {', '.join(AUGMENTATIONS)}, or leave it out"
     require(augment is None or augment in AUGMENTATIONS, "augment", augment, known)
@@ -258,8 +262,39 @@ def _linear_regression(clients: int | None, *, d: int = 500, u_variance: float =
     return Task("linear-regression", data, model, problem.minimum, minimiser)
 
 
+def _linear(
+    clients: int | None,
+    *,
+    loss: str = "ridge",
+    records: int = 100,
+    d: int = 10,
+    l2: float = 0.0,
+    smoothing: float | None = None,
+    spread: float = 0.0,
+    noise: float = 0.1,
+    seed: int = 0,
+) -> Task:
+    """A linear model of `data.linear_problem`; `smoothing` is beta of the Moreau envelope that clients train on.
+
+    The test loss is the objective itself, not smoothed and with (l2/2) ||w||^2, whose gradient a method must add.
+    """
+    clients = clients or 10
+    problem = linear_problem(seed, clients, records, d, loss, l2=l2, spread=spread, noise=noise)
+    exact, trained = linear(loss, d), linear(loss, d, smoothing=smoothing)
+
+    def objective(w: Vector, batch: Batch) -> jax.Array:
+        return exact.loss(w, batch) + 0.5 * l2 * jnp.vdot(w, w)
+
+    x, y = problem.x.astype(np.float32).reshape(-1, d), problem.y.astype(np.float32).ravel()
+    start, size = np.arange(clients, dtype=np.int32) * records, np.full(clients, records, np.int32)
+    data = FederatedData(x, y, start, size, x, y, classes=0)  # no secrets: the records are synthetic
+    measured = from_loss(exact.init, objective, name=exact.name)
+    return Task("linear", data, trained, problem.minimum, objective=measured)
+
+
 PROBLEMS: dict[str, Callable[..., Task]] = {
     "quadratics": _quadratics,
+    "linear": _linear,
     "linear-regression": _linear_regression,
     "opposed-parabolas": _opposed_parabolas,
     "robust-regression": _robust_regression,

@@ -1,0 +1,1 @@
+"""Paper 2: no trusted server."""

@@ -1,0 +1,264 @@
+"""Methods that protect records: what their plans promise to whom, and what they refuse."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import sordino as so
+from sordino.algorithms.minibatch import RecordGradients
+from sordino.errors import InvalidInput, Refused
+from sordino.privacy.accountants import account_of, epsilon_of
+from sordino.privacy.events import (
+    ByHolder,
+    Composed,
+    Disjoint,
+    Gaussian,
+    Parallel,
+    Repeated,
+    Sampled,
+    event_from_json,
+    event_to_json,
+)
+from sordino.privacy.sampling import WithoutReplacement
+from sordino.simulation.record_planning import shuffled_event
+from sordino.types import Observer, Relation, Unit
+
+REPLACE = Relation.REPLACE_ONE
+TASK = so.task("linear", clients=3, records=40, d=4, loss="logit", l2=0.1)
+USUAL = {"lipschitz": 1.0, "radius": 1.0, "feature_bound": 1.0}
+BUDGET = {"epsilon": 1.0, "delta": 1e-5, "trust": "local"}
+
+
+def resolved(rounds=10, method=None, task=TASK, **settings):
+    plan = so.plan(method or so.noisy_mb_sgd(**USUAL), rounds=rounds, **(BUDGET | settings))
+    return plan.resolve(task.d, task.clients, task)
+
+
+# --- Each client its own -----------------------------------------------------------------------------------------
+
+
+def test_every_client_has_its_own_noise_and_its_own_guarantee():
+    method = so.noisy_mb_sgd(**(USUAL | {"lipschitz": [1.0, 2.0, 0.5]}), batch_size=[40, 10, 20])
+    plan = resolved(method=method, epsilon=[0.5, 1.0, 2.0], delta=[1e-5, 1e-6, 1e-4])
+    own = [g for g in plan.certificate.guarantees if g.client and g.observer is Observer.SERVER]
+    assert [g.client for g in own] == ["client 0", "client 1", "client 2"]
+    np.testing.assert_allclose([g.epsilon for g in own], [0.5, 1.0, 2.0], rtol=1e-4)
+    assert [g.delta for g in own] == [1e-5, 1e-6, 1e-4]
+    assert {g.units for g in own} == {40}
+    std = np.asarray(plan.mechanism.each.noise_std)
+    for i, (L, K) in enumerate([(1.0, 40), (2.0, 10), (0.5, 20)]):
+        event = Gaussian(float(std[i]) * K / (2 * L))
+        event = event if K == 40 else Sampled(event, WithoutReplacement(K, 40))
+        assert epsilon_of(Repeated(event, 10), own[i].delta, REPLACE) == pytest.approx(own[i].epsilon, rel=1e-3)
+
+
+def test_the_guarantee_for_all_covers_every_client():
+    plan = resolved(epsilon=[0.5, 1.0, 2.0], delta=[1e-5, 1e-6, 1e-4])
+    total = plan.certificate.total(Observer.SERVER)
+    assert (total.unit, total.relation, total.client, total.units) == (Unit.RECORD, REPLACE, None, 120)
+    assert total.delta == 1e-4
+    assert total.epsilon == pytest.approx(2.0, rel=1e-6)
+    peer = plan.certificate.total(Observer.PEER)
+    assert (peer.epsilon, peer.delta) == (total.epsilon, total.delta)
+
+
+def test_a_model_user_sees_the_noise_of_all_only_when_all_take_part():
+    assert resolved().certificate.total(Observer.MODEL_USER).epsilon < 0.7
+    for cohort in ("fixed:2", "unreliable:1-3"):
+        certificate = resolved(cohort=cohort).certificate
+        assert certificate.total(Observer.MODEL_USER).epsilon == pytest.approx(1.0, rel=1e-6)
+        assert certificate.total(Observer.SERVER).epsilon == pytest.approx(1.0, rel=1e-6)  # nothing is amplified
+
+
+def test_weights_change_the_message_and_its_noise_together():
+    task = so.task("heart-disease")
+    plain, weighted = (
+        resolved(method=so.noisy_mb_sgd(**USUAL, weights=weights), task=task) for weights in ("clients", "records")
+    )
+    factor = task.data.size / task.data.size.mean()
+    np.testing.assert_allclose(
+        weighted.mechanism.each.noise_std, np.asarray(plain.mechanism.each.noise_std) * factor, rtol=1e-5
+    )
+    assert weighted.certificate.total(Observer.SERVER).epsilon == pytest.approx(1.0, rel=1e-6)
+
+
+def test_each_hospital_is_named():
+    text = str(resolved(task=so.task("heart-disease")).certificate)
+    for line in ("203 of cleveland", "175 of hungarian", "31 of switzerland", "88 of va"):
+        assert f"server, over all 10 rounds: epsilon = 1.0000, delta = 1e-05 for one record of {line}" in text
+
+
+def test_many_clients_are_printed_as_a_range_and_listed_in_json():
+    task = so.task("linear", clients=25, records=4, d=2, loss="logit", l2=0.1)
+    plan = resolved(task=task, epsilon=[*np.linspace(0.5, 1.0, 25)], delta=1e-3)
+    assert "each of 25 clients for its own records: epsilon from 0.5000 to 1.0000" in str(plan.certificate)
+    assert "client 7" not in str(plan.certificate)
+    named = [g["client"] for g in plan.certificate.to_json()["guarantees"] if g["client"]]
+    assert named.count("client 7") == 3
+    worst = plan.noise["each_client"][0]
+    assert worst["epsilon"] == pytest.approx(1.0, rel=1e-6)
+
+
+def test_without_noise_nothing_is_promised():
+    certificate = so.plan(so.noisy_mb_sgd(**USUAL), rounds=3).resolve(TASK.d, 3, TASK).certificate
+    assert math.isinf(certificate.total(Observer.SERVER).epsilon)
+    assert math.isinf(certificate.total(Observer.MODEL_USER).epsilon)
+
+
+# --- Shuffling ----------------------------------------------------------------------------------------------------
+
+
+def test_shuffling_needs_less_noise_where_it_hides():
+    task = so.task("linear", clients=1000, records=1, d=2, loss="ridge", l2=0.1)
+    shuffled, local = (resolved(rounds=1, task=task, trust=trust, epsilon=0.5) for trust in ("shuffle", "local"))
+    assert float(shuffled.mechanism.each.noise_std[0]) < 0.5 * float(local.mechanism.each.noise_std[0])
+    server, peer = (shuffled.certificate.total(observer) for observer in (Observer.SERVER, Observer.PEER))
+    assert 0.4 < server.epsilon <= 0.5
+    assert peer.epsilon > server.epsilon  # it knows its own message
+    assert "a shuffler hides who sent which of 1000 messages" in server.assumptions
+    assert shuffled.noise["noise_std_by_secure_aggregation"] < float(shuffled.mechanism.each.noise_std[0])
+    assert "shuffle-adds-nothing" not in [warning.code for warning in shuffled.certificate.warnings]
+
+
+def test_shuffling_few_messages_is_said_to_add_nothing():
+    shuffled, local = (resolved(trust=trust) for trust in ("shuffle", "local"))
+    np.testing.assert_allclose(shuffled.mechanism.each.noise_std, local.mechanism.each.noise_std, rtol=1e-4)
+    assert "shuffle-adds-nothing" in [warning.code for warning in shuffled.certificate.warnings]
+    assert shuffled.certificate.total(Observer.SERVER).epsilon <= 1.0 + 1e-6
+
+
+def test_the_shuffled_pipeline_needs_about_6_at_the_published_setting():
+    """N = M = 1000, n = 100, K = 1, R = 1000, (1, 1e-5); 6.03 with the best split of delta."""
+
+    def epsilon(sigma):
+        event = shuffled_event(sigma / 2, 1000, WithoutReplacement(1, 100), 1000, 1e-5)
+        return math.inf if event is None else epsilon_of(Repeated(event, 1000), 1e-5, REPLACE)
+
+    assert epsilon(6.7) < 1.0 < epsilon(5.8)
+
+
+def test_messages_of_several_records_are_hidden_by_their_whole_length():
+    """A record moves a mean of 40 by 2 L / 40, but two clients' means may differ by 2 L: the noise is set by that."""
+    task = so.task("linear", clients=1000, records=40, d=2, loss="ridge", l2=0.1)
+    plan = resolved(rounds=1, task=task, trust="shuffle", epsilon=0.5)
+    local = resolved(rounds=1, task=task, epsilon=0.5)
+    np.testing.assert_allclose(plan.mechanism.each.noise_std, local.mechanism.each.noise_std, rtol=1e-4)
+
+
+# --- Refusals -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ask", "words"),
+    [
+        (lambda: resolved(noise="acg16"), "false"),
+        (lambda: resolved(noise="theorem-2.1", rounds=100), "K"),
+        (lambda: epsilon_of(Composed((Disjoint(Gaussian(1.0), "a"), Disjoint(Gaussian(2.0), "a"))), 1e-5), "different"),
+    ],
+)
+def test_refused(ask, words):
+    if words == "K":
+        method = so.noisy_mb_sgd(**USUAL, batch_size=1)
+        ask = lambda: resolved(method=method, noise="theorem-2.1", rounds=2, epsilon=1.0)  # noqa: E731
+    with pytest.raises(Refused) as caught:
+        ask()
+    assert words in str(caught.value)
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("ask", "field"),
+    [
+        (lambda: resolved(trust="central"), "trust"),
+        (lambda: resolved(relation="add-remove"), "relation"),
+        (lambda: resolved(mechanism="laplace"), "mechanism"),
+        (lambda: resolved(noise="classical"), "noise"),
+        (lambda: resolved(levels=4), "levels"),
+        (lambda: resolved(noise_multiplier=1.0), "epsilon"),
+        (lambda: resolved(delta=None), "delta"),
+        (lambda: resolved(epsilon=[1.0, 2.0]), "epsilon"),
+        (lambda: resolved(delta=0.5), "delta"),
+        (lambda: resolved(trust="shuffle", cohort="poisson:0.5"), "cohort"),
+        (
+            lambda: resolved(trust="shuffle", method=so.noisy_mb_sgd(**(USUAL | {"lipschitz": [1.0, 2.0, 1.0]}))),
+            "lipschitz",
+        ),
+        (lambda: resolved(method=so.noisy_mb_sgd(**(USUAL | {"lipschitz": [1.0, 2.0]}))), "lipschitz"),
+        (lambda: resolved(method=so.noisy_mb_sgd(lipschitz=1.0, radius=1.0)), "smoothness"),
+        (lambda: so.plan(so.noisy_mb_sgd(**USUAL), rounds=1).resolve(4, 3), "task"),
+        (lambda: so.noisy_mb_sgd(**USUAL, bound=so.clip(1.0)), "bound"),
+        (lambda: so.noisy_mb_sgd(**USUAL, batch_size=0), "batch_size"),
+        (lambda: so.noisy_mb_sgd(**USUAL, one_pass=True), "batch_size"),
+        (lambda: so.noisy_mb_sgd(**USUAL, weights="loud"), "weights"),
+        (lambda: so.noisy_mb_sgd(**USUAL, mu=1.0, step_size=1.0), "step_size"),
+        (lambda: so.noisy_mb_sgd(lipschitz=0.0, radius=1.0), "lipschitz"),
+        (lambda: so.accelerated_mb_sgd(**USUAL, multi_stage=True), "multi_stage"),
+        (lambda: so.plan(so.fedavg(local_steps=1, local_lr=0.1), rounds=1, epsilon=[1.0, 2.0], delta=1e-5), "epsilon"),
+    ],
+)
+def test_bad_input(ask, field):
+    with pytest.raises(InvalidInput) as caught:
+        ask()
+    assert str(caught.value).startswith(f"{field} = ")
+    assert caught.value.remedy
+
+
+# --- One pass -----------------------------------------------------------------------------------------------------
+
+
+def one_pass(rounds, K, make=so.noisy_mb_sgd, **settings):
+    return resolved(rounds, make(**USUAL, batch_size=K, one_pass=True, **settings))
+
+
+def test_a_record_used_twice_in_one_pass_is_an_error():
+    assert one_pass(10, 4).certificate.total(Observer.SERVER).epsilon == pytest.approx(1.0)
+    for make, settings in ((so.noisy_mb_sgd, {}), (so.accelerated_mb_sgd, {"mu": 1.0, "multi_stage": True})):
+        with pytest.raises(InvalidInput) as caught:
+            one_pass(11, 4, make, **settings)
+        assert "twice" in str(caught.value)
+
+
+def test_one_pass_is_accounted_in_parallel():
+    total = one_pass(10, 4).certificate.total(Observer.SERVER)
+    assert total.accountant == "parallel composition, exact Gaussian"
+    assert total.rounds == 10
+    event = Disjoint(Gaussian(2.0), "a")
+    assert epsilon_of(Repeated(event, 7), 1e-5) == epsilon_of(Parallel((Gaussian(2.0),) * 7), 1e-5)
+    two = Composed((Repeated(event, 7), Repeated(Disjoint(Gaussian(3.0), "b"), 5)))
+    assert epsilon_of(two, 1e-5) == epsilon_of(Composed((Gaussian(2.0), Gaussian(3.0))), 1e-5)
+    assert event_from_json(event_to_json(two)) == two
+
+
+def test_no_record_is_drawn_twice_even_beyond_the_last():
+    """The client's own safeguard: 5 rounds of 3 from 10 records use 10 places once, then nothing."""
+    import jax
+    import jax.numpy as jnp
+
+    from sordino.algorithms.local import ClientData
+
+    x = jnp.arange(12.0)[:, None]
+    gradients = RecordGradients(jnp.ones(2), jnp.array([3, 3]), jnp.ones(2), 3, True, 0)
+    data = ClientData(lambda w, batch: jnp.float32(0), x, x[:, 0], jnp.int32(1), jnp.int32(10), 11, jnp.int32(1))
+    drawn = []
+    for r in range(5):
+        batch = gradients.draw(jax.random.key(r), jnp.int32(r), data)
+        drawn += [float(value) for value, weight in zip(batch.x[:, 0], batch.weight, strict=True) if weight > 0]
+    assert sorted(drawn) == list(range(1, 11))
+
+
+# --- Events -------------------------------------------------------------------------------------------------------
+
+
+def test_a_record_has_one_holder():
+    """Over rounds the worst client counts, not the sum of all and not another client in each round."""
+    event = ByHolder((Gaussian(2.0), Sampled(Gaussian(1.0), WithoutReplacement(1, 50))))
+    account = account_of(Repeated(event, 20), REPLACE)
+    each = [epsilon_of(Repeated(inner, 20), 1e-5, REPLACE) for inner in event.events]
+    assert account.epsilon(1e-5) == max(each)
+    assert account.accountant.startswith("worst client")
+    assert event_from_json(event_to_json(Repeated(event, 20))) == Repeated(event, 20)
+    with pytest.raises(InvalidInput):
+        account_of(Composed((event, ByHolder((Gaussian(1.0),)))), REPLACE)
