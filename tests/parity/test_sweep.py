@@ -72,7 +72,14 @@ KINDS = {
         fedavg(lr, C, bound=so.adaptive_clip(C, indicator_noise_std=5.0)), noise_multiplier=0.2
     ),
     "momentum": lambda lr, C: plan(
-        fedavg({"start": lr, "decay": 0.9}, C, momentum=lr, weight_decay=C / 10, server_momentum=lr, output="random")
+        fedavg(
+            {"start": lr, "decay": 0.9},
+            C,
+            momentum=lr,
+            weight_decay=C / 10,
+            server_momentum=lr,
+            output="mean-of-last-two",
+        )
     ),
     "optimiser": lambda lr, C: plan(fedavg(lr, C, server_optimiser=ADAM, server_lr=lr)),
     "not private": lambda lr, C: so.plan(fedavg(lr, C, bound=None), rounds=ROUNDS),
