@@ -45,6 +45,7 @@ class Cell(_Strict):
     panel: str = ""  # of the figures
     line: str | None = None
     set: tuple[str, ...] = ()  # changes to the file, section.key=value
+    quick: tuple[str, ...] = ()  # further ones for a quick look
 
 
 class FigureSpec(_Strict):
@@ -71,6 +72,7 @@ class _File(_Strict):
     title: str
     metric: Literal["accuracy", "error", "suboptimality", "distance"]
     data: tuple[str, ...]
+    needs: str = ""  # what to put where, for data that cannot be fetched
     minutes: float  # on a GPU
     quick_minutes: float  # on two CPU cores
     seeds: int
@@ -107,7 +109,7 @@ class Spec:
         """The runs, without their seeds."""
         points = []
         for cell in self.file.cells:
-            changes = (*cell.set, *(self.file.quick.set if quick else ()))
+            changes = (*cell.set, *((*self.file.quick.set, *cell.quick) if quick else ()))
             for values, config in load_sweep(self.path.parent / cell.file, changes).points:
                 texts = {name: _filled(getattr(cell, name), values) for name in TEXTS}
                 if quick and not re.search(self.file.quick.rows, texts["row"] or ""):

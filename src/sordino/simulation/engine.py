@@ -165,6 +165,10 @@ def add_noise(mechanism: Any, sums: Sums, key: Key, scale: Scalar, setting: Sett
     """The server's statistics, with the noise where trust puts it."""
     if noise_in_client(mechanism, setting) or setting.trust == "none":
         return Aggregate(sums.message, sums.squares)
+    if setting.trust == "central" and hasattr(mechanism, "encode"):
+        # Quantised messages are summed as they are; the server's noise falls on the sum as on one of them.
+        summed: Aggregate = mechanism.aggregate(key, sums.message, sums.squares, 1)
+        return summed
     if setting.trust == "central":
         # The sum is one vector: noise falls on it as on one message, in proportion to a bound that adapts.
         return Aggregate(scale * mechanism.randomize(key, sums.clean / scale), None)
@@ -267,7 +271,7 @@ def run_client(
     message = g
     if noise_in_client(mechanism, setting):
         message = mechanism.randomize(key_noise, g)
-    elif setting.trust == "local" and hasattr(mechanism, "encode"):
+    elif hasattr(mechanism, "encode"):
         message = mechanism.encode(key_noise, g)
     sums = Sums(
         clean=g,

@@ -130,7 +130,9 @@ class Plan:
             views = {Observer.SERVER: (event, None, ()), Observer.MODEL_USER: (event, None, ())}
         elif trust == "central":
             views[Observer.SERVER] = (bare, None, ())
-            views[Observer.MODEL_USER] = (event, sampling, ("the server adds the noise and keeps updates to itself",))
+            # No theorem amplifies every integer noise (truncated ones fail with some delta), so none is claimed.
+            amplified = None if self.mechanism in ("qtdl", "binomial") else sampling
+            views[Observer.MODEL_USER] = (event, amplified, ("the server adds the noise and keeps updates to itself",))
         else:
             views[Observer.SERVER] = (event, None, ())
             views[Observer.MODEL_USER] = self._seen_through_models(event, clients)
@@ -196,8 +198,9 @@ def plan(
       mechanism: "gaussian" (the default where privacy is asked for), "laplace", "qtdl", "binomial" or "none".
       trust: "central", the server adds the noise, or "local", every client does.
       relation: "add-remove" (the default), "zero-out" (with local trust) or "replace-one" (for cohorts by number).
-      options: of qtdl and binomial: `levels`, `message_epsilon`, `message_delta`, `noise`, `mu`. Each message meets
-        (message_epsilon, message_delta); the certificate says what all of them together cost at `delta`.
+      options: of qtdl and binomial: `levels`, `message_epsilon`, `message_delta`, `noise`, `mu`. Each message (with
+        central trust, the sum) meets (message_epsilon, message_delta); the certificate says what all of them together
+        cost at `delta`.
     """
     require(rounds >= 1, "rounds", rounds, "must be at least 1")
     drawn = parse_cohort(cohort)
@@ -227,7 +230,6 @@ def plan(
         require(not wanted, "mechanism", chosen, "without noise no epsilon can be met: leave epsilon out")
         require(not options, next(iter(options), ""), next(iter(options.values()), None), "needs a mechanism: name one")
     else:
-        require(trust == "local", "trust", trust, f"{chosen} noise is added by each client: set trust to local")
         remedy = f"{chosen} is calibrated a message at a time: give message_epsilon and message_delta"
         require(not wanted, "epsilon", epsilon if epsilon is not None else noise_multiplier, remedy)
         require("message_epsilon" in options, "message_epsilon", None, remedy)
