@@ -101,7 +101,7 @@ def test_missing_data_are_named_with_the_way_to_get_them(run, tmp_path, monkeypa
 
 
 def test_paper_beside_ours_numbers_and_pictures(run, papers, tmp_path):
-    printed = run("reproduce", "paper3-small", "--quick").stdout
+    printed = " ".join(run("reproduce", "paper3-small", "--quick").stdout.split())  # however lines are broken
     assert "paper" in printed
     assert "1.25" in printed
     assert "the paper claims (5, 1e-6)" in printed

@@ -18,7 +18,7 @@ SETTINGS = {"mechanism": "qtdl", "message_epsilon": 1.0, "message_delta": 1e-6, 
 
 def one_round(**settings):
     """The model after one round of all clients, as a vector, and what was resolved."""
-    method = so.fedavg(local_steps=1, local_lr=0.1, bound=so.clip(0.5))
+    method = so.fedavg(local_steps=1, local_lr=0.1, bound=so.clip(0.5), message="difference")
     plan = so.plan(method, rounds=1, relation="replace-one", **settings)
     run = so.simulate(plan, TASK, seed=3)
     return np.asarray(jax.flatten_util.ravel_pytree(run.params)[0], np.float64), plan.resolve(TASK.d, TASK.clients)
@@ -40,7 +40,7 @@ def test_one_draw_falls_on_the_sum(noise):
 
 def test_the_sum_costs_what_one_message_would():
     for relation in Relation.REPLACE_ONE, Relation.ADD_REMOVE:
-        method = so.fedavg(local_steps=1, local_lr=0.1, bound=so.clip(0.5))
+        method = so.fedavg(local_steps=1, local_lr=0.1, bound=so.clip(0.5), message="difference")
         plan = so.plan(method, rounds=7, trust="central", relation=str(relation), noise="gaussian", **SETTINGS)
         resolved = plan.resolve(TASK.d, TASK.clients)
         event = resolved.mechanism.event(method.bound, relation, TASK.d)
@@ -50,7 +50,7 @@ def test_the_sum_costs_what_one_message_would():
 
 
 def test_no_amplification_is_claimed_for_integer_noise():
-    method = so.fedavg(local_steps=1, local_lr=0.1, bound=so.clip(0.5))
+    method = so.fedavg(local_steps=1, local_lr=0.1, bound=so.clip(0.5), message="difference")
     totals = []
     for cohort in ("full", "fixed:5"):
         plan = so.plan(method, rounds=7, cohort=cohort, trust="central", relation="replace-one", **SETTINGS)

@@ -131,7 +131,7 @@ def find_spec(name: str) -> Spec:
     """The spec called `name`, as paper3-table1-fashion-mnist."""
     paper, _, inner = name.partition("-")
     path = PAPERS / paper / f"{inner}.toml"
-    if not re.fullmatch(r"paper\d", paper) or not path.exists():
+    if not re.fullmatch(r"paper\d-[\w-]+", name) or not path.exists():
         known = ", ".join(spec.full_name for spec in all_specs())
         raise InvalidInput("name", name, f"use one of {known}")
     return _load(path)
