@@ -1,4 +1,4 @@
-"""Integer noise with a trusted server: clients quantise, one draw falls on the sum, and only model users are promised."""
+"""Integer noise with a trusted server: clients quantise, one draw falls on the sum, model users alone are promised."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_one_draw_falls_on_the_sum(noise):
     on_the_sum = (private - clean) * TASK.clients * mechanism.levels / mechanism.bound
     # Rounding of 20 messages adds at most 20 / 4 to the variance; the noise of 20 messages would be 20 times as large.
     variance = mechanism.calibration.noise_std**2
-    assert 5 < 0.02 * variance
+    assert variance > 250
     found, freedom = float(np.sum(on_the_sum**2)), len(on_the_sum)
     assert variance * stats.chi2.ppf(1e-6, freedom) / freedom < found / freedom
     assert found / freedom < (variance + 5) * stats.chi2.ppf(1 - 1e-6, freedom) / freedom
