@@ -5,6 +5,7 @@
     seeds = 1; set = ["run.rounds=30"]
     [[cells]]
     row = "eps 5"; column = "clip"; paper = 75.59; file = "runs/....toml"; claim = "(5, 1e-5)"
+    quick = ["algorithm.local_lr=0.1"]       further changes of this cell for a quick look
     [[figures]]
     name = "figure1"; metric = "accuracy"
 
