@@ -2,6 +2,7 @@
 
 npz:FOLDER  one .npz file a client, named after it, with arrays x [records, ...] and y [records]; test.npz, with the
             same arrays, is the test set. x of type int32 is text (token numbers); other numbers become float32.
+            FOLDER may also lie in $SORDINO_DATA.
 csv:FILE    one row a record: columns `client` and `label`, optionally `split` (train or test); every other column is a
             feature and holds numbers.
 hf:NAME     a data set of the Hugging Face hub with splits train and, optionally, test, where `datasets` is installed.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import csv
 import importlib
+import os
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -29,7 +31,10 @@ __all__ = ["load_csv", "load_hugging_face", "load_npz"]
 def load_npz(folder: str) -> Dataset:
     """A folder of .npz files, one a client."""
     path = Path(folder).expanduser()
-    require(path.is_dir(), "npz", folder, "no such folder: give the folder that holds one .npz file a client")
+    if not path.is_dir():
+        path = Path(os.environ.get("SORDINO_DATA") or ".").expanduser() / folder
+    remedy = "no such folder, here or in $SORDINO_DATA: give the folder that holds one .npz file a client"
+    require(path.is_dir(), "npz", folder, remedy)
     clients = sorted(file for file in path.glob("*.npz") if file.name != "test.npz")
     require(bool(clients), "npz", folder, "holds no client: add one .npz file a client, with arrays x and y")
     parts = [_read_npz(file) for file in clients]

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from sordino.errors import InvalidInput
 from sordino.experiments.specs import Point, Spec
 from sordino.simulation.running import Run, environment
 from sordino.simulation.sweep import Point as SweepPoint
@@ -32,7 +33,7 @@ def reproduce(spec: Spec, *, quick: bool, progress: Callable[[float], None] | No
     groups: dict[str, list[int]] = {}
     for number, point in enumerate(points):
         groups.setdefault(point.config.task_key, []).append(number)
-    tasks = {key: points[numbers[0]].config.task() for key, numbers in groups.items()}  # errors come first
+    tasks = {key: _task(spec, points[numbers[0]]) for key, numbers in groups.items()}  # errors come first
     for point in points:
         point.config.resolve(point.config.plan(), tasks[point.config.task_key])
     outcomes: dict[int, Outcome] = {}
@@ -55,6 +56,15 @@ def reproduce(spec: Spec, *, quick: bool, progress: Callable[[float], None] | No
             mine = tuple(runs[place * len(seeds) : (place + 1) * len(seeds)])
             outcomes[number] = Outcome(points[number], mine, tasks[key].minimiser)
     return [outcomes[number] for number in range(len(points))]
+
+
+def _task(spec: Spec, point: Point) -> Any:
+    try:
+        return point.config.task()
+    except InvalidInput as error:
+        if not spec.file.needs:
+            raise
+        raise InvalidInput(error.field, error.value, f"{error.remedy}. {spec.file.needs}") from None
 
 
 def values_of(outcome: Outcome, metric: str) -> list[float]:

@@ -5,6 +5,7 @@
     seeds = 1; set = ["run.rounds=30"]
     [[cells]]
     row = "eps 5"; column = "clip"; paper = 75.59; file = "runs/....toml"; claim = "(5, 1e-5)"
+    quick = ["algorithm.local_lr=0.1"]       further changes of this cell for a quick look
     [[figures]]
     name = "figure1"; metric = "accuracy"
 
@@ -45,6 +46,7 @@ class Cell(_Strict):
     panel: str = ""  # of the figures
     line: str | None = None
     set: tuple[str, ...] = ()  # changes to the file, section.key=value
+    quick: tuple[str, ...] = ()  # further ones for a quick look
 
 
 class FigureSpec(_Strict):
@@ -71,6 +73,7 @@ class _File(_Strict):
     title: str
     metric: Literal["accuracy", "error", "suboptimality", "distance"]
     data: tuple[str, ...]
+    needs: str = ""  # what to put where, for data that cannot be fetched
     minutes: float  # on a GPU
     quick_minutes: float  # on two CPU cores
     seeds: int
@@ -107,7 +110,7 @@ class Spec:
         """The runs, without their seeds."""
         points = []
         for cell in self.file.cells:
-            changes = (*cell.set, *(self.file.quick.set if quick else ()))
+            changes = (*cell.set, *((*self.file.quick.set, *cell.quick) if quick else ()))
             for values, config in load_sweep(self.path.parent / cell.file, changes).points:
                 texts = {name: _filled(getattr(cell, name), values) for name in TEXTS}
                 if quick and not re.search(self.file.quick.rows, texts["row"] or ""):
@@ -129,7 +132,7 @@ def find_spec(name: str) -> Spec:
     """The spec called `name`, as paper3-table1-fashion-mnist."""
     paper, _, inner = name.partition("-")
     path = PAPERS / paper / f"{inner}.toml"
-    if not re.fullmatch(r"paper\d", paper) or not path.exists():
+    if not re.fullmatch(r"paper\d-[\w-]+", name) or not path.exists():
         known = ", ".join(spec.full_name for spec in all_specs())
         raise InvalidInput("name", name, f"use one of {known}")
     return _load(path)

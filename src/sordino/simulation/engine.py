@@ -202,6 +202,10 @@ def add_noise(algorithm: Any, mechanism: Any, sums: Sums, key: Key, server: Any,
     """The server's statistics, with the noise where trust puts it."""
     if noise_in_client(mechanism, setting) or setting.trust == "none":
         return Aggregate(sums.message, sums.squares, sums.before_noise)
+    if setting.trust == "central" and hasattr(mechanism, "encode"):
+        # Quantised messages are summed as they are; the server's noise falls on the sum as on one of them.
+        summed: Aggregate = mechanism.aggregate(key, sums.message, sums.squares, 1)
+        return summed
     if setting.trust == "central":
         scale = algorithm.noise_scale(server)
         # The sum is one vector: noise falls on it as on one message, in proportion to a bound that adapts.
@@ -322,7 +326,7 @@ def run_client(
         # What a mechanism sends beside the vector helps to tell its length.
         sent = mine.message(key_noise, g) if hasattr(mine, "message") else mine.randomize(key_noise, g)
         message = getattr(sent, "vector", sent)
-    elif setting.trust == "local" and hasattr(mechanism, "encode"):
+    elif hasattr(mechanism, "encode"):
         message = mechanism.encode(key_noise, g)
     measured = message[: _measured(algorithm, mechanism, message)]
     if hasattr(mechanism, "squared_norm") and (noise_in_client(mechanism, setting) or setting.trust == "none"):

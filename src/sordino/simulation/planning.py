@@ -220,7 +220,9 @@ class Plan:
             views = {Observer.SERVER: (event, None, ()), Observer.MODEL_USER: (event, None, ())}
         elif trust == "central":
             views[Observer.SERVER] = (bare, None, ())
-            views[Observer.MODEL_USER] = (event, sampling, ("the server adds the noise and keeps updates to itself",))
+            # No theorem amplifies every integer noise (truncated ones fail with some delta), so none is claimed.
+            amplified = None if self.mechanism in ("qtdl", "binomial") else sampling
+            views[Observer.MODEL_USER] = (event, amplified, ("the server adds the noise and keeps updates to itself",))
         else:
             views[Observer.SERVER] = (event, None, _of(self.algorithm, "assumptions", Observer.SERVER))
             views[Observer.MODEL_USER] = self._seen_through_models(event, clients)
@@ -332,8 +334,8 @@ def plan(
       calibration: "numeric", the least noise that meets epsilon; or "norm-ec", the formula of that paper (with local
         trust), which does not: the certificate says what it gives.
       options: of methods that protect records `noise`, "numeric" or "theorem-2.1"; of qtdl and binomial `levels`,
-        `message_epsilon`, `message_delta`, `noise`, `mu`. Each message meets (message_epsilon, message_delta); the
-        certificate says what all of them together cost at `delta`. Of privunit: `message_eps0` and `message_eps1` of
+        `message_epsilon`, `message_delta`, `noise`, `mu`. Each message (with central trust, the sum) meets
+        (message_epsilon, message_delta); the certificate says what all of them together cost at `delta`. Of privunit: `message_eps0` and `message_eps1` of
         the direction, `message_eps2` of the norm, and `gamma`.
     """
     require(rounds >= 1, "rounds", rounds, "must be at least 1")
@@ -389,7 +391,8 @@ def plan(
         require(not wanted, "mechanism", chosen, "without noise no epsilon can be met: leave epsilon out")
         require(not options, next(iter(options), ""), next(iter(options.values()), None), "needs a mechanism: name one")
     else:
-        require(trust == "local", "trust", trust, f"{chosen} noise is added by each client: set trust to local")
+        local = trust == "local" or chosen != "privunit"
+        require(local, "trust", trust, f"{chosen} noise is added by each client: set trust to local")
         needed = ("eps0", "eps1", "eps2") if chosen == "privunit" else ("epsilon",)
         words = (
             "message_eps0, message_eps1 and message_eps2"

@@ -150,13 +150,7 @@ def _shape(shape: tuple[int, ...], plan: Plan, task: Task, at_a_time: int | None
     most = at_a_time or max(1, min(int(4 * room() / states), 4 * clients // places))
     width = min(members, most)
     height = min(seeds, max(1, most // width))
-    # A padded cohort in at least eight chunks: the engine leaves out those in which nobody comes.
-    most_clients = clients // (height * width)
-    return (
-        height,
-        width,
-        equal_chunk(places, min(most_clients, -(-places // 8)) if height * width > 8 else most_clients),
-    )
+    return height, width, equal_chunk(places, clients // (height * width))
 
 
 def _pieces(length: int, most: int) -> list[list[int]]:

@@ -1,0 +1,160 @@
+"""`sordino reproduce`: the list, what is missing, and a small table from beginning to end."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sordino.experiments import specs
+
+SPEC = """\
+title = "Clipping or normalization on small quadratics"
+metric = "suboptimality"
+data = []
+minutes = 1
+quick_minutes = 1
+seeds = 3
+evaluate_every = 2
+note = "A note."
+
+[quick]
+seeds = 2
+set = ["run.rounds=4", "algorithm.local_lr=0.001"]
+
+[[figures]]
+name = "figure1"
+title = "Suboptimality over rounds"
+metric = "suboptimality"
+scale = "log"
+
+[[figures]]
+name = "figure2"
+title = "Paths"
+kind = "paths"
+
+[[cells]]
+row = "C = {bound.clip}"
+column = "clip"
+paper = 1.25
+file = "runs/quadratics-clip-I1.toml"
+claim = "(5, 1e-6)"
+
+[[cells]]
+row = "C = {bound.normalize}"
+column = "norm"
+file = "runs/quadratics-normalize-I1.toml"
+claim = "(5, 1e-6)"
+set = ["bound.normalize=40.0"]
+quick = ["bound.normalize={ grid = [40.0, 50.0] }"]
+"""
+
+
+@pytest.fixture
+def papers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of papers with one small spec, in place of ours."""
+    folder = tmp_path / "papers" / "paper3"
+    (folder / "runs").mkdir(parents=True)
+    for name in ("clip", "normalize"):
+        shutil.copy(specs.PAPERS / "paper3" / "runs" / f"quadratics-{name}-I1.toml", folder / "runs")
+    (folder / "small.toml").write_text(SPEC)
+    monkeypatch.setattr(specs, "PAPERS", folder.parent)
+    monkeypatch.chdir(tmp_path)
+    return folder.parent
+
+
+def test_the_list_says_what_each_needs(run):
+    listed = json.loads(run("reproduce", "--list", "--json").stdout)["specs"]
+    entry = {row["name"]: row for row in listed}["paper3-table1-fashion-mnist"]
+    assert (entry["paper"], entry["data"], entry["device"]) == ("3", "fashion-mnist", "GPU")
+    assert float(entry["--quick, 2 CPU cores"]) <= 5
+    assert "paper0-table2" in run("reproduce", "--list").stdout
+
+
+@pytest.mark.parametrize("name", ["paper3-table9", "table1", "paper12-table1", "paper3-../paper0/table2"])
+def test_an_unknown_name_is_answered_with_the_known_ones(run, name):
+    said = run("reproduce", name, code=2).stderr
+    assert name in said
+    assert "paper3-table1-fashion-mnist" in said
+    assert said.count("\n") == 1
+
+
+def test_no_name_points_to_the_list(run):
+    assert "--list" in run("reproduce", code=2).stderr
+
+
+def test_missing_data_are_named_with_the_way_to_get_them(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("SORDINO_DATA", str(tmp_path))
+    monkeypatch.setenv("SORDINO_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("sordino.data._files._download", lambda file, path: "no network")
+    monkeypatch.chdir(tmp_path)
+    said = run("reproduce", "paper3-table1-fashion-mnist", "--quick", code=2).stderr
+    assert "sordino data fetch fashion-mnist" in said
+    assert str(tmp_path) in said
+    said = run("reproduce", "paper3-table1-cifar100", "--quick", code=2).stderr
+    assert "train.npz" in said
+    assert "$SORDINO_DATA/cifar100-resnet18" in said
+    assert not (tmp_path / "runs").exists()
+
+
+def test_paper_beside_ours_numbers_and_pictures(run, papers, tmp_path):
+    printed = " ".join(run("reproduce", "paper3-small", "--quick").stdout.split())  # however lines are broken
+    assert "paper" in printed
+    assert "1.25" in printed
+    assert "the paper claims (5, 1e-6)" in printed
+    assert "quick look" in printed
+    assert "A note." in printed
+    folder = tmp_path / "runs" / "reproduce" / "paper3"
+    result = json.loads((folder / "small.json").read_text())
+    cells = {(row["row"], row["column"]): row for row in result["rows"]}
+    clip, norm = ([f"C = {bound}" for bound in bounds] for bounds in ((40, 50, 100), (40, 50)))
+    assert set(cells) == {*((row, "clip") for row in clip), *((row, "norm") for row in norm)}
+    for (_, column), row in cells.items():
+        assert row["paper"] == (1.25 if column == "clip" else None)
+        assert row["mean"] > 0
+        assert row["std"] > 0
+        assert row["seeds"] == [0, 1]
+    assert len(result["guarantees"]) == len(result["rows"])
+    for certificate in result["guarantees"]:
+        assert certificate["claim"] == "(5, 1e-6)"
+        promised = {g["observer"]: g["epsilon"] for g in certificate["guarantees"] if g["scope"] == "all rounds"}
+        assert promised == {"server": "inf", "model user": pytest.approx(5, rel=1e-4)}
+    assert result["provenance"]["command"] == "sordino reproduce paper3-small --quick"
+    assert set(result["provenance"]) == {"commit", "versions", "device", "date", "command"}
+    for figure in ("figure1", "figure2"):
+        assert (folder / f"small-{figure}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_same_numbers_as_json_without_figures(run, papers, tmp_path):
+    path = papers / "paper3" / "small.toml"
+    text = path.read_text()
+    kept, cells = text[: text.index("[[figures]]")], text[text.index("[[cells]]") :]
+    path.write_text(kept + cells)
+    said = run("reproduce", "paper3-small", "--quick", "--json", "--out", str(tmp_path / "o"), "--commit", "abc").stdout
+    assert json.loads(said) == json.loads((tmp_path / "o" / "paper3" / "small.json").read_text())
+    assert json.loads(said)["provenance"]["commit"] == "abc"
+    assert (tmp_path / "o" / "paper3" / "small.png").exists()
+
+
+def test_a_features_file_of_the_user_is_found_beside_the_data(run, tmp_path, monkeypatch):
+    """The spec of CIFAR-10 runs on any features; here on a few made up."""
+    random = np.random.default_rng(0)
+    (tmp_path / "cifar10-resnet18").mkdir()
+    for name, records in (("train", 500), ("test", 100)):
+        y = np.arange(records) % 10
+        x = random.normal(size=(records, 8)) + 3 * np.eye(10, 8)[y]
+        np.savez(tmp_path / "cifar10-resnet18" / f"{name}.npz", x=x, y=y)
+    monkeypatch.setenv("SORDINO_DATA", str(tmp_path))
+    folder = tmp_path / "papers" / "paper3"
+    shutil.copytree(specs.PAPERS / "paper3", folder)
+    spec = folder / "table1-cifar10.toml"
+    small = '"run.rounds=3", "task.clients=100", "privacy.delta=1e-3"'
+    spec.write_text(spec.read_text().replace('"run.rounds=60"', small))
+    monkeypatch.setattr(specs, "PAPERS", folder.parent)
+    said = run("reproduce", "paper3-table1-cifar10", "--quick", "--json", "--out", str(tmp_path / "o")).stdout
+    rows = json.loads(said)["rows"]
+    assert [row["paper"] for row in rows] == [82.63, 84.21, 81.53, 82.42, 85.64]
+    assert rows[-1]["mean"] > 50
