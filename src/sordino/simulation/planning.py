@@ -335,8 +335,8 @@ def plan(
         trust), which does not: the certificate says what it gives.
       options: of methods that protect records `noise`, "numeric" or "theorem-2.1"; of qtdl and binomial `levels`,
         `message_epsilon`, `message_delta`, `noise`, `mu`. Each message (with central trust, the sum) meets
-        (message_epsilon, message_delta); the certificate says what all of them together cost at `delta`. Of privunit: `message_eps0` and `message_eps1` of
-        the direction, `message_eps2` of the norm, and `gamma`.
+        (message_epsilon, message_delta); the certificate says what all of them together cost at `delta`. Of
+        privunit: `message_eps0` and `message_eps1` of the direction, `message_eps2` of the norm, and `gamma`.
     """
     require(rounds >= 1, "rounds", rounds, "must be at least 1")
     drawn = parse_cohort(cohort)
