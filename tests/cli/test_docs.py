@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sordino.cli.account import app
-from sordino.report.results import results_page
+from sordino.report.results import results_page, with_summary
 
 ROOT = Path(__file__).parents[2]
 DOCS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
@@ -48,3 +48,6 @@ def test_the_compose_example_is_valid():
 
 def test_the_results_page_is_generated_from_the_results():
     assert (ROOT / "docs" / "results.md").read_text() == results_page(ROOT / "results")
+    readme = (ROOT / "README.md").read_text()
+    assert "| 1 | table4 | central, fedexp" in readme
+    assert readme == with_summary(readme, ROOT / "results")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import itertools
 import re
 from pathlib import Path
@@ -14,6 +15,8 @@ from sordino.experiments.specs import FigureSpec
 
 __all__ = ["draw", "plot_table"]
 
+Numbers = list[tuple[str, str, float, float]]  # panel, line, x, y
+
 LABELS = {
     "accuracy": "test accuracy (%)",
     "error": "test error (%)",
@@ -24,16 +27,18 @@ LABELS = {
 
 
 def draw(figure: FigureSpec, outcomes: list[Outcome], path: Path) -> None:
-    """One figure of a spec."""
+    """One figure of a spec as a picture, and beside it the numbers in it as CSV."""
     chosen = [
         outcome
         for outcome in outcomes
         if re.search(figure.lines, _line(outcome)) and re.search(figure.panels, outcome.point.cell.panel)
     ]
-    if figure.kind == "paths":
-        _draw_paths(figure, chosen, path)
-    else:
-        _draw_curves(figure, chosen, path)
+    numbers = _draw_paths(figure, chosen, path) if figure.kind == "paths" else _draw_curves(figure, chosen, path)
+    names = ("panel", "line", *(("x", "y") if figure.kind == "paths" else ("round", figure.metric)))
+    with path.with_suffix(".csv").open("w", newline="") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(names)
+        table.writerows([panel, line, f"{x:.6g}", f"{y:.6g}"] for panel, line, x, y in numbers)
 
 
 def plot_table(rows: list[dict[str, Any]], metric: str, path: Path) -> None:
@@ -61,17 +66,21 @@ def _line(outcome: Outcome) -> str:
     return cell.line or f"{cell.row}, {cell.column}"
 
 
-def _draw_curves(spec: FigureSpec, outcomes: list[Outcome], path: Path) -> None:
+def _draw_curves(spec: FigureSpec, outcomes: list[Outcome], path: Path) -> Numbers:
+    numbers: Numbers = []
     figure, panels = _panels(spec, outcomes)
     colours = {line: f"C{i % 10}" for i, line in enumerate(dict.fromkeys(map(_line, outcomes)))}
     for outcome in outcomes:
         rounds, values = _curve(outcome, spec.metric)
-        axes = panels[outcome.point.cell.panel]
-        axes.plot(rounds, values, color=colours[_line(outcome)], label=_line(outcome))
+        panel, line = outcome.point.cell.panel, _line(outcome)
+        numbers += [(panel, line, float(x), float(y)) for x, y in zip(rounds, values, strict=True)]
+        axes = panels[panel]
+        axes.plot(rounds, values, color=colours[line], label=line)
         axes.set(xlabel="round", ylabel=LABELS.get(spec.metric, spec.metric), yscale=spec.scale)
     handles = {handle.get_label(): handle for axes in panels.values() for handle in axes.get_lines()}
     figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3, fontsize=8)
-    figure.savefig(path, dpi=120)
+    figure.savefig(path, dpi=90)
+    return numbers
 
 
 def _curve(outcome: Outcome, metric: str) -> tuple[list[int], np.ndarray]:
@@ -85,19 +94,23 @@ def _curve(outcome: Outcome, metric: str) -> tuple[list[int], np.ndarray]:
     return rounds, 100 - 100 * mean if metric == "error" else mean
 
 
-def _draw_paths(spec: FigureSpec, outcomes: list[Outcome], path: Path) -> None:
+def _draw_paths(spec: FigureSpec, outcomes: list[Outcome], path: Path) -> Numbers:
     """The first seed's iterates, smoothed, in the plane in which all of a panel are widest around w*."""
+    numbers: Numbers = []
     figure, panels = _panels(spec, outcomes)
     for panel, axes in panels.items():
         mine = [outcome for outcome in outcomes if outcome.point.cell.panel == panel]
         paths = [_smoothed(outcome.runs[0].iterates - outcome.minimiser) for outcome in mine]
         plane = np.linalg.svd(np.concatenate(paths), full_matrices=False)[2][:2]
         for outcome, points in zip(mine, paths, strict=True):
-            axes.plot(*(plane @ points.T), marker=".", markersize=4, label=_line(outcome))
+            x, y = plane @ points.T
+            numbers += [(panel, _line(outcome), float(a), float(b)) for a, b in zip(x, y, strict=True)]
+            axes.plot(x, y, marker=".", markersize=4, label=_line(outcome))
         axes.plot(0, 0, "k*", markersize=12, label="w*")
         axes.set(aspect="equal", adjustable="datalim")
         axes.legend(fontsize=8)
-    figure.savefig(path, dpi=120)
+    figure.savefig(path, dpi=90)
+    return numbers
 
 
 def _smoothed(points: np.ndarray, window: int = 5) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Committed results as a page: `python -m sordino.report.results` writes docs/results.md from results/*/*.json."""
+"""Committed results as pages: `python -m sordino.report.results` writes docs/results.md and the README's summary."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-__all__ = ["promise_lines", "results_page"]
+__all__ = ["promise_lines", "results_page", "summary", "with_summary"]
 
 HEADER = """# Results
 
@@ -16,10 +16,39 @@ accuracy, as in the papers; no certificate covers that choice.
 """
 
 
+MARKS = ("<!-- results -->", "<!-- end of results -->")
+MOST_CELLS = 9  # of a table that the summary lists
+
+
 def results_page(folder: Path) -> str:
     """All tables of a results folder as Markdown."""
-    tables = [json.loads(path.read_text()) | {"paper": path.parent.name} for path in sorted(folder.glob("*/*.json"))]
+    tables = []
+    for path in sorted(folder.glob("*/*.json")):
+        pictures = [f"{path.parent.name}/{picture.name}" for picture in sorted(path.parent.glob(f"{path.stem}*.png"))]
+        tables.append(json.loads(path.read_text()) | {"paper": path.parent.name, "pictures": pictures})
     return HEADER + "".join(_table(table) for table in tables)
+
+
+def summary(folder: Path) -> str:
+    """The cells that a paper gives a figure for, a line a table, as Markdown for the README."""
+    lines = ["| paper | table | ours (paper) |", "|---|---|---|"]
+    for path in sorted(folder.glob("*/*.json")):
+        result = json.loads(path.read_text())
+        cells = [row for row in result["rows"] if row["paper"] is not None and row["mean"] is not None]
+        figures = "; ".join(
+            f"{row['row']}, {row['column']} {row['mean']:.4g} ({row['paper']:g})" for row in cells[:MOST_CELLS]
+        )
+        more = f"; {len(cells) - MOST_CELLS} more" if len(cells) > MOST_CELLS else ""
+        if cells:
+            lines.append(f"| {path.parent.name.removeprefix('paper')} | {result['name']} | {figures}{more} |")
+    return "\n".join(lines) + "\n"
+
+
+def with_summary(readme: str, folder: Path) -> str:
+    """The README with its summary made anew between the two marks."""
+    before, _, rest = readme.partition(MARKS[0])
+    _, _, after = rest.partition(MARKS[1])
+    return f"{before}{MARKS[0]}\n{summary(folder)}{MARKS[1]}{after}"
 
 
 def _table(table: dict[str, Any]) -> str:
@@ -39,6 +68,7 @@ def _table(table: dict[str, Any]) -> str:
         )
     if table.get("note"):
         lines += ["", table["note"]]
+    lines += [f"\n![{picture}](../results/{picture})" for picture in table["pictures"]]
     promises = [f"- {text}" for text in promise_lines(table["guarantees"])]
     promise = "\nWhat the runs promise, over all rounds, and what the paper claims:\n"
     what = promise if promises else "\nMeasurements that promise nobody anything."
@@ -88,3 +118,4 @@ def _epsilon(epsilon: float | str) -> str:
 
 if __name__ == "__main__":
     Path("docs/results.md").write_text(results_page(Path("results")))
+    Path("README.md").write_text(with_summary(Path("README.md").read_text(), Path("results")))
