@@ -37,7 +37,7 @@ def summary(folder: Path) -> str:
         cells = [row for row in result["rows"] if row["paper"] is not None and row["mean"] is not None]
         figures = "; ".join(
             f"{row['row']}, {row['column']} {row['mean']:.4g} ({row['paper']:g})" for row in cells[:MOST_CELLS]
-        )
+        ).replace("|", "\\|")
         more = f"; {len(cells) - MOST_CELLS} more" if len(cells) > MOST_CELLS else ""
         if cells:
             lines.append(f"| {path.parent.name.removeprefix('paper')} | {result['name']} | {figures}{more} |")
