@@ -92,7 +92,7 @@ def test_json(finished):
 
 def test_the_model_can_be_read(finished):
     model = so.load_model(finished[0] / "model.safetensors")
-    assert sorted(array.shape for array in model.values()) == [(10,), (64, 10)]
+    assert sorted(array.shape for array in model.values()) == [(10,), (10, 64)]
     assert all(np.isfinite(array).all() and array.any() for array in model.values())
 
 

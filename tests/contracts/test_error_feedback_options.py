@@ -312,7 +312,7 @@ def test_augmentation_is_the_clients_own_and_new_in_every_round():
                 jax.random.fold_in(jax.random.key(k), client),
                 ours.broadcast(ours.init_server(jnp.zeros(64))),
                 (),
-                ClientData(seen, x, jnp.zeros(2), jnp.int32(client), jnp.int32(1), 1, crop_flip),
+                ClientData(seen, x, jnp.zeros(2), jnp.int32(client), jnp.int32(1), 1, augment=crop_flip),
             )[0]
         )
         for k in (0, 1)

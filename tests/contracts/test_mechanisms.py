@@ -269,7 +269,7 @@ def test_no_noise_is_no_privacy(name):
 def test_none_leaves_everything_alone():
     none = make("none")
     np.testing.assert_array_equal(none.randomize(jax.random.key(0), vector()), vector())
-    total, squares = none.aggregate(jax.random.key(0), vector(), jnp.float32(2.0), 3)
+    total, squares, _ = none.aggregate(jax.random.key(0), vector(), jnp.float32(2.0), 3)
     np.testing.assert_array_equal(total, vector())
     assert squares == 2.0
 

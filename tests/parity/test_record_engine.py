@@ -98,6 +98,5 @@ def test_a_resumed_run_is_the_same_run_and_its_ledger_says_what_was_planned(name
         own = [g for g in whole.certificate.guarantees if g.client and g.observer is observer]
         assert found.delta == max(g.delta for g in own)
         if noise is EACH and observer is Observer.SERVER:
-            assert found.epsilon == pytest.approx(
-                4.0, abs=0.2
-            )  # at the largest delta, of the client with the least noise
+            # At the largest delta of all; the client with the least noise was promised 4 at its own, smaller one.
+            assert 2 < found.epsilon <= 4.0
