@@ -175,8 +175,11 @@ class Algorithm(Protocol):
 
     Some methods have more: `resolve(circumstances) -> Algorithm` fits the method to a plan; `message_parts` is the
     number of parts of d coordinates in a message, of which `Aggregate` measures the first (1 if it is not there);
-    `only_sums` is False if the server uses more of the messages than their sum; `warnings()` and
-    `assumptions(observer)` go into the certificate; `sparse_bits(d)` are the bits of a message that has few numbers.
+    `only_sums = True` says that the server uses nothing of the messages but their sum; `warnings()` and
+    `assumptions(observer)` go into the certificate; `sparse_bits(d)` are the bits of a message that has few numbers;
+    `sum_at_full_sensitivity` says that in some round the sum needs the noise of all clients for one;
+    `unit = Unit.RECORD` that records are protected (see `simulation/record_planning.py`). `extra_event` is asked before
+    and after `resolve`.
     """
 
     @property

@@ -96,6 +96,8 @@ class ErrorFeedback:
     start_rounds: int = field(metadata={"static": True})  # m
     server_normalization: bool = field(metadata={"static": True})
 
+    only_sums = True  # of the messages the server uses their sum alone
+
     def init_server(self, x: Vector) -> ServerState:
         """x^0 and g^0 = 0."""
         return ServerState(x, jnp.zeros_like(x), jnp.int32(0))
@@ -245,6 +247,8 @@ class DpSgd:
     local: LocalGradient
     lr: Any  # gamma_k, a Schedule
 
+    only_sums = True  # of the messages the server uses their sum alone
+
     def init_server(self, x: Vector) -> ServerState:
         """x^0."""
         return ServerState(x, (), jnp.int32(0))
@@ -311,7 +315,7 @@ def error_feedback(
       server_lr: gamma: a number, {start, decay}, {values, until} or a schedule.
       bound: `so.smoothed_normalize(alpha)` (alpha-NormEC), `so.clip(tau)` (Clip21), `so.normalize(C)`, or None.
       top_k: keep this many of the largest coordinates of the difference (EF21), before the bound if there is one.
-      server_normalization: divide g by its norm in the server's step.
+      server_normalization: (the paper's box: true) divide g by its norm in the server's step.
       batch_size: records a gradient; all of the client's if left out.
       local_steps: E; above 1 the mean gradient along E local steps is compensated (no theorem covers it).
       local_lr: of the local steps.

@@ -32,7 +32,7 @@ import jax.numpy as jnp
 from sordino.errors import InvalidInput, require
 from sordino.privacy.events import Gaussian
 from sordino.pytrees import pytree
-from sordino.types import Aggregate, Bounder, Circumstances, Key, Scalar, Vector
+from sordino.types import Aggregate, Bounder, Circumstances, Key, Relation, Scalar, Vector
 
 __all__ = ["STEP_SIZES", "Extrapolation", "extrapolation"]
 
@@ -47,6 +47,7 @@ class Extrapolation:
     rule: str = field(metadata={"static": True})
     step_cost: float | None = field(metadata={"static": True})
     noise_std: Scalar | None = None  # s_xi, of a central release; None where nothing beside the messages is released
+    squares_moved: int = field(default=1, metadata={"static": True})  # its sensitivity over C^2
 
     def __call__(self, key: Key, mean: Vector, total: Aggregate, squares: jax.Array, r: Scalar) -> jax.Array:
         """eta_g from the noisy mean, the statistics of the messages and, if central, the sum of squared norms."""
@@ -74,11 +75,16 @@ class Extrapolation:
         require(gaussian, "step_size", self.rule, "with central trust the step size needs a bound and gaussian noise")
         assert bound is not None
         assert C is not None
+        # The sum of squares moves by C^2 between neighbours. Where clients come at random and one is replaced, the
+        # accountant takes two clients of half the sensitivity; a square lies in [0, C^2], not in +-C^2/2: 2 C^2 then.
+        random_cohort = circumstances.cohort.startswith("poisson")
+        squares_moved = 2 if random_cohort and circumstances.relation is Relation.REPLACE_ONE else 1
         s = float(mechanism.noise_std)
         s_xi = circumstances.d * s**2 / circumstances.planned
         if self.step_cost is not None:
-            s_xi = max(s_xi, C**2 * s / (self.step_cost * float(bound.sensitivity(circumstances.relation))))
-        return dataclasses.replace(self, noise_std=s_xi)
+            moved = squares_moved * C**2 * s
+            s_xi = max(s_xi, moved / (self.step_cost * float(bound.sensitivity(circumstances.relation))))
+        return dataclasses.replace(self, noise_std=s_xi, squares_moved=squares_moved)
 
     @property
     def is_release(self) -> bool:
@@ -86,8 +92,10 @@ class Extrapolation:
         return self.noise_std is not None
 
     def event(self, C: Scalar) -> Gaussian | None:
-        """What the noisy sum of squared norms costs, where there is one: its sensitivity is C^2."""
-        return None if self.noise_std is None else Gaussian(float(self.noise_std) / float(C) ** 2)
+        """What the noisy sum of squared norms costs, where there is one."""
+        if self.noise_std is None:
+            return None
+        return Gaussian(float(self.noise_std) / (self.squares_moved * float(C) ** 2))
 
 
 def squared_norm(message: Vector, C: Scalar) -> jax.Array:

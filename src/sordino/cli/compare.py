@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from sordino.cli.output import show, working
-from sordino.cli.sweep import points_progress
+from sordino.cli.sweep import NOT_COVERED, points_progress
 from sordino.config import Config, load_config
 from sordino.errors import InvalidInput, require
 from sordino.privacy.guarantee import format_epsilon
@@ -61,6 +61,7 @@ def compare_command(
     show("Comparison", result | {"rows": [_shown(row, names[0]) for row in rows]}, as_json=False)
     for name, guarantee in zip(names, guarantees, strict=True):
         print(f"{name}: {guarantee}")
+    print(f"{NOT_COVERED} Methods of one seed share their noise, so that no guarantee holds for seeing both.")
 
 
 def _names(files: list[Path]) -> list[str]:

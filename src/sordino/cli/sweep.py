@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -156,14 +157,18 @@ def _costs(sweep: Sweep, tasks: dict[str, Any]) -> list[dict[str, Any]]:
         plan, task = config.plan(), tasks[config.task_key]
         resolved = config.resolve(plan, task)
         total = resolved.certificate.total(resolved.promised)
-        kind = (task.name, total.observer, total.unit, total.units, total.relation, total.delta, total.assumptions)
+        # Clients of another deal are other clients.
+        whose = (config.task_key, task.name, total.observer, total.unit, total.units)
+        kind = (*whose, total.relation, total.delta, total.assumptions)
         event = resolved.event_for(resolved.promised, plan.rounds)
         groups.setdefault(kind, []).append((event, config.file.run.seed))
     costs = []
-    for (name, observer, unit, units, relation, delta, assumptions), runs in groups.items():
-        events, seeds = zip(*runs, strict=True)
+    seeds = Counter(config.file.run.seed for _, config in sweep.points)
+    for (_, name, observer, unit, units, relation, delta, assumptions), runs in groups.items():
+        shared = any(seeds[seed] > 1 for _, seed in runs)  # also with runs that promise something else
         whom = {"task": name, "observer": str(observer), "unit": str(unit), "units": units, "relation": str(relation)}
-        cost = tuning_cost(events, seeds, delta, relation, sees_every_run=observer is Observer.SERVER)
+        server = observer is Observer.SERVER
+        cost = tuning_cost([event for event, _ in runs], delta, relation, shared_noise=shared, sees_every_run=server)
         costs.append(whom | {"assumptions": list(assumptions)} | cost)
     return costs
 

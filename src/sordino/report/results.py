@@ -100,12 +100,12 @@ def _promise(certificate: dict[str, Any]) -> str:
     totals = [
         f"{total['observer']}: epsilon {_epsilon(total['epsilon'])} at delta {total['delta']:g} "
         f"(one {total['unit']}, {total['relation']}, {total['rounds']} rounds, {total['accountant']})"
+        + "".join(f", assuming {text}" for text in total["assumptions"])
         for total in certificate["guarantees"]
         if total["scope"] == "all rounds" and total.get("client") is None
     ]
     false = any(warning["code"] == "no-valid-guarantee" for warning in certificate["warnings"])
-    assumed = {text for total in certificate["guarantees"] for text in total["assumptions"] if "not enforced" in text}
-    notes = ("; **no valid guarantee**" if false else "") + "".join(f"; {text}" for text in sorted(assumed))
+    notes = "; **no valid guarantee**" if false else ""
     claim = certificate.get("claim")
     return "; ".join(totals) + notes + (f"; the paper claims {claim}" if claim else "")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import itertools
 import json
 import math
@@ -13,7 +14,7 @@ from typing import Any
 
 from sordino.errors import InvalidInput, Refused
 from sordino.privacy.accountants import epsilon_of
-from sordino.privacy.events import Composed, Event
+from sordino.privacy.events import ByHolder, Composed, Disjoint, Event, parts_of
 from sordino.privacy.selection import selection_epsilon
 from sordino.report.curves import MEASURES
 from sordino.types import Relation
@@ -36,7 +37,7 @@ def tidy_table(records: Sequence[dict[str, Any]]) -> list[Row]:
                 row[f"{measure}_last_5"] = statistics.fmean(line[measure] for line in tail)
         row["diverged"] = record["diverged"]
         for promise in record["certificate"]["guarantees"]:
-            if promise["scope"] == "all rounds":
+            if promise["scope"] == "all rounds" and promise.get("client") is None:  # for every client
                 observer = promise["observer"].replace(" ", "_")
                 row[f"epsilon_{observer}"] = float(promise["epsilon"])
                 row[f"delta_{observer}"] = promise["delta"]
@@ -149,23 +150,23 @@ def plot_heat_map(rows: Sequence[Row], varied: Sequence[str], rule: str, path: P
 
 
 def tuning_cost(
-    events: Sequence[Event], seeds: Sequence[int], delta: float, relation: Relation, *, sees_every_run: bool
+    events: Sequence[Event], delta: float, relation: Relation, *, shared_noise: bool, sees_every_run: bool
 ) -> dict[str, Any]:
     """What the certificate of one run leaves out: everything that was tried.
 
     Args:
       events: what each run shows to an observer.
-      seeds: of the runs. Those of one seed share their noise, which two of them may cancel.
       delta: of the guarantee over all runs.
       relation: of the guarantee.
+      shared_noise: whether a run shares its seed with another, and so its noise, which the two of them may cancel.
       sees_every_run: whether the observer does so even if one model is given out, as the server.
 
     Returns epsilon of all runs together; of as many with noise of their own; and, for one who sees only what is given
     out, of the best of a random number of those, on average as many.
     """
-    cost: dict[str, Any] = {"runs": len(events), "delta": delta, "shared_noise": len(set(seeds)) < len(seeds)}
+    cost: dict[str, Any] = {"runs": len(events), "delta": delta, "shared_noise": shared_noise}
     try:
-        independent = epsilon_of(Composed(tuple(events)), delta, relation)
+        independent = epsilon_of(_together(events), delta, relation)
         cost["epsilon_of_all_runs"] = math.inf if cost["shared_noise"] else independent
         cost["epsilon_with_independent_noise"] = independent
         if len(events) > 1 and not sees_every_run and math.isfinite(independent):
@@ -176,6 +177,27 @@ def tuning_cost(
     except Refused as error:
         cost["note"] = str(error)
     return cost
+
+
+def _together(events: Sequence[Event]) -> Event:
+    """All runs, as one event: each of them passes over the data anew, and a client's records are its own in each."""
+    if len(set(events)) > 1 and any(isinstance(part, ByHolder) for event in events for part in parts_of(event)):
+        reason = "runs that promise the clients different things are not composed client by client here"
+        raise Refused(reason, "sweep the epsilons one at a time")
+    return Composed(tuple(_passing_anew(event, number) for number, event in enumerate(events)))
+
+
+def _passing_anew(event: Event, run: int) -> Event:
+    """The event with passes over the data that are of this run alone."""
+    if isinstance(event, Disjoint):
+        return Disjoint(_passing_anew(event.event, run), f"{event.of}, run {run}")
+
+    def inside(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(map(inside, value))
+        return _passing_anew(value, run) if isinstance(value, Event) else value
+
+    return dataclasses.replace(event, **{name: inside(value) for name, value in vars(event).items()})
 
 
 def _mean(rows: Sequence[Row], column: str) -> float:

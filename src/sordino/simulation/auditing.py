@@ -75,7 +75,8 @@ def audit_release(
         if guarantee.observer is observer and guarantee.scope == "one round"
     )
     # Only QTDL's Theorem 1 is a claim: (epsilon, 2^-d).
-    claimed = (plan.options["epsilon"], 2.0**-d) if any(isinstance(part, Claimed) for part in parts) else None
+    false = plan.mechanism == "qtdl" and any(isinstance(part, Claimed) for part in parts)
+    claimed = (plan.options["epsilon"], 2.0**-d) if false else None
     delta = certified.delta if claimed is None else claimed[1]
     replaced = plan.relation is Relation.REPLACE_ONE
     each = 1 - (1 - confidence) / 2

@@ -33,7 +33,7 @@ from sordino.privacy.published import normec_noise
 from sordino.privacy.sampling import Full as FullSampling
 from sordino.simulation.cohort import Cohort, FixedSize, Full, Unreliable, parse_cohort
 from sordino.simulation.record_planning import check_records, resolve_records
-from sordino.types import Circumstances, Observer, Relation, Unit
+from sordino.types import Circumstances, Memory, Observer, Relation, Unit
 
 if TYPE_CHECKING:
     from sordino.simulation.tasks import Task
@@ -88,6 +88,14 @@ class Plan:
     def resolve(self, d: int, clients: int, task: Task | None = None) -> Resolved:
         """Calibrate the noise and certify, for d parameters and this many clients; the task says who holds how much."""
         _require_cohort(self.cohort, clients)
+        resolved = self._resolve(d, clients, task)
+        if task is None or not task.starts_near_data:
+            return resolved
+        text = "the first model is made from all clients' data: the certificate covers the rounds, not the start"
+        warnings = (*resolved.certificate.warnings, Warning("start-depends-on-data", text))
+        return dataclasses.replace(resolved, certificate=dataclasses.replace(resolved.certificate, warnings=warnings))
+
+    def _resolve(self, d: int, clients: int, task: Task | None) -> Resolved:
         if _unit(self.algorithm) is Unit.RECORD:
             resolved = Resolved(*resolve_records(self, d, task))
             warnings = (*resolved.certificate.warnings, *self._plain_warnings(resolved.trust))
@@ -180,7 +188,7 @@ class Plan:
         if self.calibration == "norm-ec":  # a std for messages of norm 1, whatever the relation
             return normec_noise(self.rounds, self.epsilon, self.delta) / self.relation.units_moved
         # Local noise is promised against the server, which sees who was sampled: no amplification.
-        sampling = self.cohort.sampling(clients) if self.trust == "central" else FullSampling()
+        sampling = self._sampling(clients) if self.trust == "central" else FullSampling()
         if self.mechanism == "laplace":
             return calibrate(
                 lambda z: Repeated(sampled(Pure(1 / z), sampling), self.rounds),
@@ -199,6 +207,13 @@ class Plan:
             epsilon=self.epsilon, delta=self.delta, rounds=self.rounds, sampling=sampling, relation=self.relation
         )
 
+    def _sampling(self, clients: int) -> Any:
+        """How the cohort is accounted."""
+        # Of clients drawn by number one comes less often if another does. Where they keep a memory that shows in later
+        # rounds, and no theorem covers it.
+        kept = self.algorithm.memory is not Memory.NONE and isinstance(self.cohort, FixedSize)
+        return FullSampling() if kept else self.cohort.sampling(clients)
+
     def _lattice(self, d: int) -> Any:
         bound = float(self.algorithm.bound.bound)
         make = {"qtdl": qtdl, "binomial": binomial}[self.mechanism]
@@ -213,7 +228,7 @@ class Plan:
         self, method: Any, mechanism: Any, event: Event, trust: str, d: int, clients: int, z: float | None = None
     ) -> Resolved:
         delta = self.delta if self.delta is not None else min(1e-5, 0.1 / clients)
-        sampling = self.cohort.sampling(clients)
+        sampling = self._sampling(clients)
         bare = NonPrivate("the server sees every update without noise")
         views: dict[Observer, tuple[Event, Any, tuple[str, ...]]] = {}
         if trust == "none":
@@ -284,7 +299,7 @@ class Plan:
         gains = isinstance(self.cohort, Full) and not getattr(self.algorithm, "sum_at_full_sensitivity", False)
         # Not under add-remove: there the absent client's noise is missing too, and shows.
         # Nor where models depend on more than the sum: a step size looks at the norm of every message.
-        only_sums = getattr(self.algorithm, "only_sums", True)
+        only_sums = getattr(self.algorithm, "only_sums", False)  # a method must say so itself
         if self.mechanism == "gaussian" and isinstance(noise, Gaussian) and gains and only_sums:
             together = Gaussian(noise.noise_multiplier * math.sqrt(clients))
             return together, None, ("every other client adds its noise",)

@@ -38,6 +38,7 @@ from sordino.types import Key, Observer
 __all__ = ["Progress", "Run", "environment", "load_model", "simulate"]
 
 Progress = Callable[[dict[str, Any]], None]
+OF_THE_RUN = ("simulated-noise", "start-depends-on-data")  # warnings that no event tells
 CACHE = 2.0**18  # bytes of a CPU's cache for a chunk of clients; larger chunks were up to three times slower
 
 
@@ -95,6 +96,7 @@ def simulate(
       progress: called with a row of metrics after every evaluation.
     """
     started = time.perf_counter()
+    require_seed(seed)
     require(chunk is None or chunk >= 1, "chunk", chunk, "must be at least 1")
     require(evaluate_every is None or evaluate_every >= 1, "evaluate_every", evaluate_every, "must be at least 1")
     resolved = plan.resolve(task.d, task.clients, task)
@@ -142,6 +144,11 @@ def simulate(
     return Run(
         params, history, resolved.certificate, seconds, transcripts or None, np.stack(models) if models else None
     )
+
+
+def require_seed(seed: int) -> None:
+    """Refuse a seed that would repeat the noise of another: the generator takes 32 bits of it."""
+    require(0 <= seed < 2**32, "seed", seed, "must lie in [0, 2^32): beyond it the noise of other seeds comes again")
 
 
 def segments(first: int, rounds: int, every: int) -> list[tuple[int, int]]:
@@ -365,7 +372,7 @@ def _description(plan: Plan, task: Task, resolved: Resolved, seed: int) -> dict[
         "rounds": plan.rounds,
         "seed": seed,
         "assumptions": {str(total.observer): list(total.assumptions) for total in totals},
-        "warnings": [[w.code, w.message] for w in resolved.certificate.warnings if w.code == "simulated-noise"],
+        "warnings": [[w.code, w.message] for w in resolved.certificate.warnings if w.code in OF_THE_RUN],
         # Rounds that run again after a crash must be the same rounds: same method, noise, cohort, relation and data.
         "fingerprint": hashlib.sha256(repr((plan, shape)).encode()).hexdigest(),
     }

@@ -27,6 +27,7 @@ from sordino.simulation.running import (
     initial_carry,
     memory_of_a_client,
     metrics_row,
+    require_seed,
     room,
     segments,
     setting_of,
@@ -86,6 +87,8 @@ def sweep(
     require(chunk is None or chunk >= 1, "chunk", chunk, "must be at least 1")
     require(at_a_time is None or at_a_time >= 1, "at_a_time", at_a_time, "must be at least 1")
     require(evaluate_every is None or evaluate_every >= 1, "evaluate_every", evaluate_every, "must be at least 1")
+    for point in points:
+        require_seed(point.seed)
     resolved = [point.plan.resolve(task.d, task.clients, task) for point in points]
     blocks = make_blocks(points, resolved, task, chunk, at_a_time)
     work, done = sum(block.rounds * len(block.points) for block in blocks), 0

@@ -49,6 +49,7 @@ class Task:
     minimiser: Vector | None = None  # where that is
     stationarity: bool = False  # whether the norm of the test loss's gradient is measured
     augment: Augment | None = None  # what a client does to its records before a gradient
+    starts_near_data: bool = False  # whether w_0 is made from the clients' data, as near a known minimiser
     objective: Model | None = None  # what the test loss is, where clients train on another
 
     @property
@@ -195,6 +196,7 @@ def _quadratics(clients: int | None, *, d: int = 200, rank: int = 20, scale: flo
         from_loss(init, _mean_quadratic, name="quadratics"),
         problem.minimum,
         minimiser,
+        starts_near_data=True,
     )
 
 

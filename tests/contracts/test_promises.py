@@ -1,0 +1,132 @@
+"""Configurations that a user can write for which a careless certificate would promise too much."""
+
+from __future__ import annotations
+
+import math
+
+import jax.numpy as jnp
+import pytest
+from scipy.stats import norm
+
+import sordino as so
+from sordino.errors import InvalidInput
+from sordino.privacy.accountants import epsilon_of
+from sordino.privacy.events import ByHolder, Disjoint, Gaussian, Repeated
+from sordino.report.sweeps import tidy_table, tuning_cost
+from sordino.types import Observer, Relation
+
+ADD, REPLACE = Relation.ADD_REMOVE, Relation.REPLACE_ONE
+
+
+def sampled_pair_delta(epsilon: float, q: float, mu: float) -> float:
+    """delta of (1-q) N(0,1) + q N(mu,1) against N(0,1), one release: a lower bound for everything that contains it."""
+    # P/Q grows in x: the set where it exceeds e^epsilon is a half line.
+    x = (math.log((math.exp(epsilon) - (1 - q)) / q) + mu**2 / 2) / mu
+    return (1 - q) * norm.sf(x) + q * norm.sf(x - mu) - math.exp(epsilon) * norm.sf(x)
+
+
+def test_squared_norms_of_a_random_cohort_are_not_centred():
+    """A client of norm C against one of norm 0: the sum of squares alone, in one round, must not exceed the promise."""
+    method = so.fedexp(local_steps=1, local_lr=0.1, bound=so.clip(1.0))
+    plan = so.plan(method, rounds=1, cohort="poisson:0.1", noise_multiplier=3.0, delta=1e-5, relation="replace-one")
+    resolved = plan.resolve(10, 10_000)
+    promised = resolved.certificate.total(Observer.MODEL_USER).epsilon
+    mu = 1.0 / float(resolved.algorithm.step_size.noise_std)  # C^2 over s_xi
+    assert sampled_pair_delta(promised, 0.1, mu) <= 1e-5
+    # With half the sensitivity, as for a vector of norm C against its negative, the promise would have been false.
+    step = resolved.algorithm.step_size
+    halved = Gaussian(float(step.noise_std))
+    assert step.event(1.0).noise_multiplier == pytest.approx(halved.noise_multiplier / 2)
+
+
+def test_each_run_of_a_sweep_passes_over_the_data_anew():
+    one = Repeated(Disjoint(Gaussian(3.73), "one pass"), 5)
+    alone = epsilon_of(one, 1e-5, REPLACE)
+    cost = tuning_cost([one] * 4, 1e-5, REPLACE, shared_noise=False, sees_every_run=True)
+    assert cost["epsilon_of_all_runs"] == pytest.approx(epsilon_of(Repeated(Gaussian(3.73), 4), 1e-5, REPLACE))
+    assert cost["epsilon_of_all_runs"] > 1.5 * alone
+
+
+def test_runs_that_promise_clients_different_things_are_not_added_up_by_kind():
+    first, second = ByHolder((Gaussian(9.0), Gaussian(1.0))), ByHolder((Gaussian(1.0), Gaussian(9.0)))
+    cost = tuning_cost([first, second], 1e-5, REPLACE, shared_noise=False, sees_every_run=True)
+    assert "epsilon_of_all_runs" not in cost
+    assert "client by client" in cost["note"]
+    same = tuning_cost([first, first], 1e-5, REPLACE, shared_noise=False, sees_every_run=True)
+    assert same["epsilon_of_all_runs"] == pytest.approx(epsilon_of(Repeated(Gaussian(1.0), 2), 1e-5, REPLACE))
+
+
+def test_a_table_shows_the_promise_for_every_client():
+    promise = {"scope": "all rounds", "observer": "server", "delta": 1e-5}
+    record = {
+        "point": 0,
+        "values": {},
+        "seed": 0,
+        "diverged": False,
+        "history": [{"round": 1, "test_loss": 1.0}],
+        "certificate": {
+            "guarantees": [
+                promise | {"epsilon": 8.0, "client": None},
+                promise | {"epsilon": 1.0, "client": "Cleveland"},
+            ]
+        },
+    }
+    assert tidy_table([record])[0]["epsilon_server"] == 8.0
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32])
+def test_seeds_that_repeat_the_noise_of_others_are_refused(seed):
+    task = so.task("quadratics", clients=4, d=3, rank=2)
+    plan = so.plan(so.fedavg(local_steps=1, local_lr=0.1), rounds=1)
+    with pytest.raises(InvalidInput, match="seed"):
+        so.simulate(plan, task, seed=seed)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        so.error_feedback(beta=0.1, server_lr=0.1, bound=so.smoothed_normalize(1.0)),
+        so.scaffold(local_steps=1, local_lr=0.1, bound=so.clip(1.0)),
+    ],
+    ids=["error feedback", "scaffold"],
+)
+def test_clients_with_a_memory_gain_nothing_from_being_drawn_by_number(method):
+    def promised(cohort, some):
+        plan = so.plan(some, rounds=20, cohort=cohort, noise_multiplier=1.0, delta=1e-5, relation="replace-one")
+        return plan.resolve(10, 100).certificate.total(Observer.MODEL_USER).epsilon
+
+    assert promised("fixed:10", method) == pytest.approx(promised("full", method))
+    without = so.fedavg(local_steps=1, local_lr=0.1, bound=so.clip(1.0))
+    assert promised("fixed:10", without) < promised("full", without)
+
+
+def test_a_start_made_from_data_is_said():
+    plan = so.plan(so.fedavg(local_steps=1, local_lr=0.1, bound=so.clip(1.0)), rounds=2, noise_multiplier=1.0)
+    task = so.task("quadratics", clients=4, d=3, rank=2)
+    codes = {warning.code for warning in plan.resolve(task.d, task.clients, task).certificate.warnings}
+    assert "start-depends-on-data" in codes
+    other = so.task("linear-regression", clients=4, d=3)
+    codes = {warning.code for warning in plan.resolve(other.d, other.clients, other).certificate.warnings}
+    assert "start-depends-on-data" not in codes
+
+
+def test_a_model_user_gains_from_others_noise_only_where_a_method_says_that_it_uses_sums_alone():
+    class Careless:
+        """A method that says nothing."""
+
+        def __init__(self, inner):
+            self._inner = inner
+
+        def __getattr__(self, name):
+            if name == "only_sums":
+                raise AttributeError(name)
+            return getattr(self._inner, name)
+
+    method = so.dp_sgd(server_lr=0.1, bound=so.clip(1.0))
+    plans = [
+        so.plan(some, rounds=3, noise_multiplier=1.0, delta=1e-5, trust="local") for some in (method, Careless(method))
+    ]
+    said, silent = (plan.resolve(10, 100).certificate for plan in plans)
+    assert said.total(Observer.MODEL_USER).epsilon < said.total(Observer.SERVER).epsilon / 5
+    assert silent.total(Observer.MODEL_USER).epsilon == silent.total(Observer.SERVER).epsilon
+    assert jnp.isfinite(silent.total(Observer.SERVER).epsilon)
