@@ -284,14 +284,21 @@ def test_private_selection_is_not_offered_against_the_server(run, file, tmp_path
 
 def test_tuning_cost():
     events, settings = [Repeated(Gaussian(5.0), 4)] * 6, {"delta": 1e-5, "relation": Relation.ADD_REMOVE}
-    cost = tuning_cost(events, range(6), **settings, sees_every_run=False)
+    cost = tuning_cost(events, **settings, shared_noise=False, sees_every_run=False)
     assert not cost["shared_noise"]
     assert cost["epsilon_of_all_runs"] == cost["epsilon_with_independent_noise"]
-    assert tuning_cost(events, [0, 1, 2, 3, 4, 4], **settings, sees_every_run=False)["epsilon_of_all_runs"] == float(
-        "inf"
-    )
-    assert "epsilon_of_private_selection" not in tuning_cost(events, range(6), **settings, sees_every_run=True)
-    assert "epsilon_of_private_selection" not in tuning_cost(events[:1], [0], **settings, sees_every_run=False)
+    shared = tuning_cost(events, **settings, shared_noise=True, sees_every_run=False)
+    assert shared["epsilon_of_all_runs"] == float("inf")
+    for some, server in ((events, True), (events[:1], False)):
+        cost = tuning_cost(some, **settings, shared_noise=False, sees_every_run=server)
+        assert "epsilon_of_private_selection" not in cost
+
+
+def test_noise_shared_with_a_run_that_promises_something_else_is_seen(run, file, tmp_path):
+    """Two deltas are two lines of costs, but the seed is one."""
+    deltas = ["--set", "privacy.delta={ grid = [1e-3, 2e-3] }"]
+    text = " ".join(run("run", str(file), "--runs", str(tmp_path), *ONE[4:], *deltas).stdout.split())
+    assert text.count("share their noise") == 2
 
 
 # --- Tables and rules ---------------------------------------------------------------------------------------------
