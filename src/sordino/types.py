@@ -177,6 +177,9 @@ class Algorithm(Protocol):
     number of parts of d coordinates in a message, of which `Aggregate` measures the first (1 if it is not there);
     `only_sums` is False if the server uses more of the messages than their sum; `warnings()` and
     `assumptions(observer)` go into the certificate; `sparse_bits(d)` are the bits of a message that has few numbers.
+
+    Methods whose `unit` is the record are fitted by `for_public`; one with `adds_noise` puts the plan's noise on the
+    gradients of its local steps itself, `releases_a_round` of them, and the engine adds none to its messages.
     """
 
     @property
