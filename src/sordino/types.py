@@ -178,8 +178,11 @@ class Algorithm(Protocol):
     `only_sums = True` says that the server uses nothing of the messages but their sum; `warnings()` and
     `assumptions(observer)` go into the certificate; `sparse_bits(d)` are the bits of a message that has few numbers;
     `sum_at_full_sensitivity` says that in some round the sum needs the noise of all clients for one;
-    `unit = Unit.RECORD` that records are protected (see `simulation/record_planning.py`). `extra_event` is asked before
-    and after `resolve`.
+    `extra_event` is asked before and after `resolve`.
+
+    Methods with `unit = Unit.RECORD` protect records and are fitted by `for_public` (see `simulation/record_planning.py`);
+    one with `adds_noise` puts the plan's noise on the gradients of its local steps itself, `releases_a_round` of them, and
+    the engine adds none to its messages.
     """
 
     @property

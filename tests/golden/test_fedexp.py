@@ -263,7 +263,7 @@ def blank_images(tmp_path_factory) -> str:
 
 def planned(file: str, *changes: str, images: str = "") -> dict:
     if file.startswith("mnist"):
-        changes = (*changes, f"task.name={images}", "task.partition=iid")
+        changes = (*changes, f"task.name={images}", "task.partition=iid", "task.options={}")
     options = [part for change in changes for part in ("--set", change)]
     done = CliRunner().invoke(app, ["plan", str(EXPERIMENTS / f"{file}.toml"), "--json", *options])
     assert done.exit_code == 0, done.output

@@ -201,6 +201,9 @@ class _RecordLevel:
 
     unit = Unit.RECORD
     memory = Memory.NONE
+    releases_a_round = 1
+    adds_noise = False  # the engine adds it to the message
+    uses_smoothness = True
 
     @property
     def bound(self) -> Clip | None:

@@ -1,4 +1,4 @@
-"""SCAFFOLD, and DP-SCAFFOLD at client level: control variates against the drift of local training.
+"""SCAFFOLD, and DP-SCAFFOLD at client and at record level: control variates against the drift of local training.
 
 Karimireddy, Kale, Mohri, Reddi, Stich, Suresh: SCAFFOLD (Algorithm 1, option II), with x_t as in Noble, Bellet,
 Dieuleveut: Differentially Private Federated Learning on Heterogeneous Data. For N clients, of which r take part:
@@ -15,6 +15,17 @@ The two are sent as one message (-Delta y, (C / C_c) Delta c) in R^{2d}, each ha
 serves both, the sensitivity is that of a vector of norm sqrt(2) C, and Gaussian noise costs mu^2 = mu_y^2 + mu_c^2.
 A client keeps what it sent, without its noise: c_i starts at zero, and c is the mean of the c_i but for noise. An
 absent client keeps its c_i. The step size of FedEXP, if asked for, looks at the first half alone.
+
+At record level, as Noble et al. have it, noise is added where records are read and nowhere else:
+
+    client i:  y = x;   K times   draw b_i of the n_i records without replacement
+                                  H = (1/b_i) sum_x clip(grad f(y, x), C) + N(0, sigma_i^2 I)
+                                  y <- y - eta_l (H - c_i + c)
+               c_i+ = c_i - c + (x - y) / (K eta_l)              the mean of the K vectors H
+               send (y - x, c_i+ - c_i);   c_i <- c_i+
+
+Both messages and c_i are functions of the H, each of which one record moves by at most 2 C / b_i before noise: a round
+costs a record of client i K releases of a Gaussian on a sample.
 """
 
 from __future__ import annotations
@@ -30,15 +41,19 @@ import jax.numpy as jnp
 from sordino.algorithms.extrapolation import Extrapolation, extrapolation, squared_norm
 from sordino.algorithms.fedavg import ClientInfo, ServerInfo, bounded
 from sordino.algorithms.local import ClientData, LocalTraining
+from sordino.algorithms.minibatch import Asked, Public, RecordGradients
+from sordino.algorithms.minibatch import Broadcast as Point
 from sordino.algorithms.schedules import Schedule, StepSize, as_schedule
 from sordino.algorithms.server import OUTPUTS, Output
-from sordino.bounding import AdaptiveClip
+from sordino.bounding import AdaptiveClip, Clip
 from sordino.errors import InvalidInput, require
 from sordino.privacy.events import Event
 from sordino.pytrees import pytree
-from sordino.types import Aggregate, Bounder, BoundInfo, Circumstances, Key, Memory, Relation, Scalar, Vector
+from sordino.types import Aggregate, Bounder, BoundInfo, Circumstances, Key, Memory, Relation, Scalar, Unit, Vector
 
-__all__ = ["BothHalves", "Broadcast", "Scaffold", "ServerState", "scaffold"]
+__all__ = ["BothHalves", "Broadcast", "RecordScaffold", "Scaffold", "ServerState", "scaffold"]
+
+PROTECTED = ("clients", "records")
 
 
 @pytree
@@ -177,6 +192,113 @@ class Scaffold:
         return state.output.iterate
 
 
+@pytree
+@dataclass(frozen=True)
+class RecordScaffold:
+    """DP-SCAFFOLD at record level: see the module."""
+
+    local_lr: Any  # eta_l, a Schedule
+    server_lr: Any  # eta_g, a Schedule
+    weight_decay: Scalar
+    gradients: RecordGradients | None  # known once the plan is, as are the next two
+    noise_std: jax.Array | None  # sigma_i
+    clients: Scalar | None  # N
+    steps: int = field(metadata={"static": True})  # K
+    output: str = field(metadata={"static": True})
+    asked: Asked | None = field(metadata={"static": True})  # None once the plan is known
+
+    unit = Unit.RECORD
+    memory = Memory.NONE  # c_i is made from noisy gradients alone
+    message_parts = 2
+    adds_noise = True
+    uses_smoothness = False
+    bound = None  # of messages: they hold Gaussian noise
+
+    @property
+    def releases_a_round(self) -> int:
+        """A noisy gradient in every local step."""
+        return self.steps
+
+    def init_server(self, w: Vector) -> ServerState:
+        """x_0 and c = 0."""
+        return ServerState(w, jnp.zeros_like(w), Output.init(w), jnp.int32(0))
+
+    def init_client(self, w: Vector) -> Vector:
+        """c_i = 0."""
+        return jnp.zeros_like(w)
+
+    def broadcast(self, state: ServerState) -> Broadcast:
+        """What the server sends."""
+        return Broadcast(state.x, state.c, state.k)
+
+    def client(
+        self, key: Key, received: Broadcast, c_i: Vector, data: ClientData
+    ) -> tuple[Vector, jax.Array, Vector, ClientInfo]:
+        """(-Delta y, Delta c), nothing beside it, the new c_i, info."""
+        x, c, k = received
+        eta = self.local_lr(k)
+
+        def step(carry: Any, tau: jax.Array) -> tuple[Any, None]:
+            y, clipped, dropped = carry
+            H, info = self.noisy_gradient(jax.random.fold_in(key, tau), y, data)
+            y = y - eta * (H + self.weight_decay * y - c_i + c)
+            return (y, clipped | info.clipped, dropped | info.dropped), None
+
+        start = (x, jnp.bool_(False), jnp.bool_(False))
+        (y, clipped, dropped), _ = jax.lax.scan(step, start, jnp.arange(self.steps))
+        delta_c = -c + (x - y) / (self.steps * eta)
+        message = jnp.concatenate([x - y, delta_c])
+        # A client whose steps diverged sends nothing. It decides so by its noisy y: that costs nothing.
+        lost = ~jnp.isfinite(message).all()
+        message = jnp.where(lost, 0.0, message)
+        sent_y, sent_c = jnp.split(message, 2)
+        return message, jnp.float32(0), c_i + sent_c, ClientInfo(jnp.linalg.norm(sent_y), clipped, dropped | lost)
+
+    def noisy_gradient(self, key: Key, y: Vector, data: ClientData) -> tuple[Vector, Any]:
+        """H: the mean of clipped gradients of a fresh sample, with the client's noise."""
+        assert self.gradients is not None
+        assert self.noise_std is not None
+        key_sample, key_noise = jax.random.split(key)
+        mean, info = self.gradients(key_sample, Point(y, jnp.int32(0)), data)
+        return mean + self.noise_std[data.client] * jax.random.normal(key_noise, y.shape, y.dtype), info
+
+    def server(
+        self, key: Key, state: ServerState, total: Aggregate, extra: jax.Array, r: Scalar
+    ) -> tuple[ServerState, None]:
+        """x and c of the next round from the sum of the messages of the r clients that answered."""
+        assert self.clients is not None
+        mean_y, mean_c = jnp.split(total.sum / r, 2)
+        x = state.x - self.server_lr(state.k) * mean_y
+        c = state.c + r / self.clients * mean_c
+        output = state.output.after(self.output, key, state.x, x, state.k)
+        return ServerState(x, c, output, state.k + 1), None
+
+    def for_public(self, public: Public) -> tuple[RecordScaffold, dict[str, float]]:
+        """The method with every client's batch and noise; its step sizes are given, and rest on nothing assumed."""
+        C, weight = jnp.asarray(public.lipschitz, jnp.float32), jnp.asarray(public.weight, jnp.float32)
+        batch, largest = jnp.asarray(public.batch, jnp.int32), int(public.batch.max())
+        ready = dataclasses.replace(
+            self,
+            gradients=RecordGradients(C, batch, weight, largest, one_pass=False, order_seed=0),
+            noise_std=jnp.asarray(public.noise_std, jnp.float32),
+            clients=float(len(public.sizes)),
+            asked=None,
+        )
+        return ready, {}
+
+    def extra_event(self, relation: Relation) -> Event | None:
+        """Nothing is sent beside the message."""
+        return None
+
+    def noise_scale(self, state: ServerState) -> Scalar:
+        """The bound stays."""
+        return 1.0
+
+    def params(self, state: ServerState) -> Vector:
+        """The iterate that is given out."""
+        return state.output.iterate
+
+
 def scaffold(
     *,
     local_steps: int,
@@ -189,13 +311,15 @@ def scaffold(
     step_size: str | None = None,
     step_cost: float | None = None,
     output: str = "last",
-) -> Scaffold:
-    """SCAFFOLD and, with a bound and a plan's noise, DP-SCAFFOLD at client level.
+    protects: str = "clients",
+) -> Scaffold | RecordScaffold:
+    """SCAFFOLD and, with a bound and a plan's noise, DP-SCAFFOLD.
 
     Args:
       local_steps: K.
       local_lr: eta_l: a number, {start, decay}, {values, until} or a schedule.
-      bound: of Delta y, for instance `so.clip(C)`; None sends both as they are (not private).
+      bound: of Delta y, for instance `so.clip(C)`; None sends both as they are (not private). Of the gradient of each
+        record, a clip, where records are protected.
       control_bound: C_c, of Delta c; C / (K eta_l) of round 0 if left out, what Delta y of norm C amounts to.
       server_lr: eta_g.
       batch_size: records a step; all of the client's if left out.
@@ -203,6 +327,8 @@ def scaffold(
       step_size: "corrected" or "naive", FedEXP's step size on top of eta_g; none if left out.
       step_cost: with central trust, how much of a message's mu the release behind the step size may cost at most.
       output: "last", "mean-of-last-two" or "random".
+      protects: "clients", or "records": clipped and noisy gradients in every local step. Then batch_size records are
+        drawn anew in each, all of a client that has fewer; control_bound, step_size and step_cost are left out.
     """
     require(local_steps >= 1, "local_steps", local_steps, "must be at least 1")
     require(batch_size is None or batch_size >= 1, "batch_size", batch_size, "must be at least 1, or left out")
@@ -211,7 +337,20 @@ def scaffold(
         raise InvalidInput("output", output, "use one of " + ", ".join(OUTPUTS))
     if isinstance(bound, AdaptiveClip):
         raise InvalidInput("bound", "adaptive_clip", "both messages need bounds that stay: use clip or normalize")
+    if protects not in PROTECTED:
+        raise InvalidInput("protects", protects, "use one of " + ", ".join(PROTECTED))
     eta: Schedule = as_schedule(local_lr, "local_lr")
+    if protects == "records":
+        remedy = "where records are protected noise is on their gradients, not on messages: leave out"
+        for name, value in (("control_bound", control_bound), ("step_size", step_size), ("step_cost", step_cost)):
+            require(value is None, name, value, remedy)
+        if not isinstance(bound, Clip):
+            raise InvalidInput("bound", bound, "the gradient of each record is clipped: give clip")
+        size = None if batch_size is None else (batch_size,)
+        asked = Asked((float(bound.bound),), size, "clients", False, 0, smoothness=None, feature_bound=None)
+        return RecordScaffold(
+            eta, as_schedule(server_lr, "server_lr"), weight_decay, None, None, None, local_steps, output, asked
+        )
     control_scale = local_steps * float(eta(jnp.int32(0)))
     if control_bound is not None:
         require(bound is not None, "control_bound", control_bound, "give bound, of the update, too")

@@ -28,7 +28,7 @@ from sordino.privacy.events import Assumed, Claimed, Sampled, parts_of
 from sordino.privacy.guarantee import Guarantee
 from sordino.privacy.sampling import Full
 from sordino.simulation.planning import Plan, Resolved
-from sordino.types import Key, Observer, Relation, Scalar, Vector
+from sordino.types import Key, Observer, Relation, Scalar, Unit, Vector
 
 __all__ = ["ReleaseAudit", "audit_release"]
 
@@ -59,6 +59,9 @@ def audit_release(
     """Draw `trials` releases under each of two neighbours, and hold what they show against the certificate."""
     require(trials >= 4, "trials", trials, "must be at least 4, and thousands to show anything")
     require(0 < confidence < 1, "confidence", confidence, "must lie in (0, 1)")
+    if getattr(plan.algorithm, "unit", Unit.CLIENT) is Unit.RECORD:
+        remedy = "its neighbours differ in a record, and audited is what one client sends: audit a client-level method"
+        raise InvalidInput("algorithm", type(plan.algorithm).__name__, remedy)
     if resolved.trust == "none":
         raise InvalidInput("mechanism", "none", "adds no noise: epsilon is infinite, and there is nothing to audit")
     observer = Observer.SERVER if resolved.trust == "local" else Observer.MODEL_USER

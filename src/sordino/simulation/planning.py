@@ -361,6 +361,7 @@ def plan(
         raise InvalidInput("mechanism", chosen, "use one of " + ", ".join(MECHANISMS))
     if _unit(algorithm) is Unit.RECORD:
         check_records(
+            algorithm,
             mechanism=chosen,
             trust=trust,
             cohort=drawn,

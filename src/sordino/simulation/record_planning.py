@@ -10,6 +10,10 @@ secret, which amplifies against everybody; who takes part in a round is seen, an
 Shuffling (Feldman, McMillan and Talwar 2021) hides a message among those of other clients only if any two of them are
 close, whatever their records: that is 2 L, not the 2 L / K by which one record moves one client's mean. All clients
 must also use the same noise.
+
+A method may take several noisy gradients in a round, `releases_a_round`, and add the noise of each itself,
+`adds_noise`: its messages are made from them, and the engine adds nothing. Its clients' paths differ and bend with
+their own noise, so a model user is promised what the server is, and no shuffler is offered.
 """
 
 from __future__ import annotations
@@ -64,6 +68,7 @@ Release = tuple[str, tuple[Observer, ...], Event]
 
 
 def check_records(
+    algorithm: Any,
     *,
     mechanism: str,
     trust: str,
@@ -100,6 +105,13 @@ def check_records(
     if noise == "acg16":
         published.minibatch_acg16()
     require(noise == "numeric" or epsilon is not None, "noise", noise, "the theorem needs epsilon and delta")
+    if algorithm.adds_noise:
+        remedy = (
+            "a shuffler's theorem is about noise on messages, and this method's is inside its local steps: use local"
+        )
+        require(trust == "local", "trust", trust, remedy)
+        remedy = "Theorem 2.1 is about one gradient a round: calibrate numerically"
+        require(noise == "numeric", "noise", noise, remedy)
     if trust == "shuffle":
         many = isinstance(cohort, Poisson)
         require(
@@ -120,10 +132,11 @@ class _Clients:
     epsilon: Numbers | None
     delta: Numbers
     one_pass: bool
+    releases: int  # noisy gradients of one client in a round, each of a sample of its own
 
     @property
     def sensitivity(self) -> Numbers:
-        """How far one record moves a message: 2 weight_i L_i / K_i."""
+        """How far one record moves a gradient, before noise: 2 weight_i L_i / K_i."""
         return 2 * self.weight * self.lipschitz / self.batch
 
     def sampling(self, i: int) -> Sampling:
@@ -133,8 +146,9 @@ class _Clients:
 
     def event(self, i: int, noise_multiplier: float, seen_by: str) -> Event:
         """What one round costs a record of client i."""
-        event = Gaussian(noise_multiplier)
-        return Disjoint(event, f"one pass, {seen_by}") if self.one_pass else sampled(event, self.sampling(i))
+        event: Event = Gaussian(noise_multiplier)
+        event = Disjoint(event, f"one pass, {seen_by}") if self.one_pass else sampled(event, self.sampling(i))
+        return Repeated(event, self.releases) if self.releases > 1 else event
 
 
 def resolve_records(
@@ -144,7 +158,7 @@ def resolve_records(
     if task is None:
         raise InvalidInput("task", None, "a record-level plan needs every client's number of records: give the task")
     clients = _clients(plan, task)
-    beta = _smoothness(plan.algorithm.asked, task)
+    beta = _smoothness(plan.algorithm.asked, task) if plan.algorithm.uses_smoothness else math.inf
     private = plan.mechanism != "none"
     if not private:
         std = np.zeros(len(clients.sizes))
@@ -176,8 +190,8 @@ def resolve_records(
         certificate += Certificate((), (Warning("shuffle-adds-nothing", text),))
     releases = tuple(("gradient", observers, _for_ledger(seen, views)) for observers, seen in views.items())
     said = {"parameters": float(d), "clients": float(len(std)), "planned_cohort": public.cohort} | {
-        "bits_per_message": 32.0 * d,
-        "assumed": _assumptions(plan, clients, constants),
+        "bits_per_message": 32.0 * d * getattr(algorithm, "message_parts", 1),
+        **({"assumed": _assumptions(plan, clients, constants)} if constants else {}),
         "each_client": _rows(clients, std, certificate)[:_MOST_ROWS],
     }
     if plan.trust == "shuffle" and private:
@@ -185,7 +199,9 @@ def resolve_records(
         alone = np.array([_local_noise(plan, clients, i) for i in range(len(std))]) * clients.sensitivity
         said["noise_std_by_secure_aggregation"] = float(alone.max() / math.sqrt(public.cohort))
     trust = plan.trust if private else "none"
-    return algorithm, PerClient(each) if private else none(), trust, certificate, releases, said
+    # Messages of a method that adds the noise itself are noisy already, and leave the client as they are.
+    mechanism = PerClient(each) if private and not algorithm.adds_noise else none()
+    return algorithm, mechanism, trust, certificate, releases, said
 
 
 # --- Clients ------------------------------------------------------------------------------------------------------
@@ -206,6 +222,7 @@ def _clients(plan: Plan, task: Task) -> _Clients:
         None if plan.epsilon is None else _each(plan.epsilon, M, "epsilon"),
         delta,
         asked.one_pass,
+        plan.algorithm.releases_a_round,
     )
     if asked.one_pass:
         needed = plan.rounds * batch
@@ -246,7 +263,7 @@ def _local(plan: Plan, clients: _Clients) -> tuple[Numbers, dict[Any, Any], dict
     z = np.array([_local_noise(plan, clients, i) for i in range(M)])
     std = z * clients.sensitivity
     messages = tuple(clients.event(i, z[i], "messages") for i in range(M))
-    if not isinstance(plan.cohort, FullCohort):
+    if not isinstance(plan.cohort, FullCohort) or plan.algorithm.adds_noise:
         return std, {(Observer.SERVER, Observer.PEER, Observer.MODEL_USER): messages}, {}
     together, assumed = _sums(clients, std)
     return std, {(Observer.SERVER, Observer.PEER): messages, (Observer.MODEL_USER,): together}, assumed
@@ -262,9 +279,9 @@ def _sums(clients: _Clients, std: Numbers) -> tuple[tuple[Event, ...], dict[Obse
 
 
 @functools.cache  # clients of one size have one answer
-def _calibrated(epsilon: float, delta: float, rounds: int, sampling: Sampling) -> float:
+def _calibrated(epsilon: float, delta: float, releases: int, sampling: Sampling) -> float:
     relation = Relation.REPLACE_ONE
-    return calibrate_gaussian(epsilon=epsilon, delta=delta, rounds=rounds, sampling=sampling, relation=relation)
+    return calibrate_gaussian(epsilon=epsilon, delta=delta, rounds=releases, sampling=sampling, relation=relation)
 
 
 def _local_noise(plan: Plan, clients: _Clients, i: int) -> float:
@@ -280,7 +297,7 @@ def _local_noise(plan: Plan, clients: _Clients, i: int) -> float:
         return float(sigma * clients.weight[i] / clients.sensitivity[i])
     if clients.one_pass:
         return gaussian_noise_multiplier(epsilon, delta)
-    return _calibrated(epsilon, delta, plan.rounds, clients.sampling(i))
+    return _calibrated(epsilon, delta, plan.rounds * clients.releases, clients.sampling(i))
 
 
 def _shuffled(plan: Plan, clients: _Clients) -> tuple[Numbers, dict[Any, Any], dict[Observer, tuple[str, ...]]]:

@@ -357,7 +357,11 @@ class RunFiles:
 
 def _description(plan: Plan, task: Task, resolved: Resolved, seed: int) -> dict[str, Any]:
     """What the ledger's header says of the run: what `certify` needs again, and what a resumed run must agree with."""
-    totals = [guarantee for guarantee in resolved.certificate.guarantees if guarantee.scope == "all rounds"]
+    totals = [
+        guarantee
+        for guarantee in resolved.certificate.guarantees
+        if guarantee.scope == "all rounds" and guarantee.client is None
+    ]
     shape = (
         task.name,
         task.model.name,
