@@ -180,9 +180,9 @@ class Algorithm(Protocol):
     `sum_at_full_sensitivity` says that in some round the sum needs the noise of all clients for one;
     `extra_event` is asked before and after `resolve`.
 
-    Methods with `unit = Unit.RECORD` protect records and are fitted by `for_public` (see `simulation/record_planning.py`);
-    one with `adds_noise` puts the plan's noise on the gradients of its local steps itself, `releases_a_round` of them, and
-    the engine adds none to its messages.
+    Methods with `unit = Unit.RECORD` protect records and are fitted by `for_public` (`simulation/record_planning.py`).
+    One with `adds_noise` puts the plan's noise on the gradients of its local steps itself, `releases_a_round` of them,
+    and the engine adds none to its messages.
     """
 
     @property
