@@ -28,7 +28,7 @@ from sordino.models import get
 from sordino.simulation import engine
 from sordino.simulation.engine import Carry, Setting, run_client, run_rounds
 from sordino.simulation.planning import plan
-from sordino.simulation.running import choose_chunk
+from sordino.simulation.running import choose_chunk, initial_carry, setting_of
 from sordino.simulation.tasks import Task
 
 __all__ = ["WORKLOADS", "Program", "Workload", "find_workload", "measure", "prepare", "random_task"]
@@ -96,17 +96,9 @@ def prepare(workload: Workload, *, rounds: int = 1, seed: int = 0) -> Program:
     planned = plan(method, rounds=rounds, cohort=f"fixed:{workload.cohort}", noise_multiplier=1.0)
     resolved = planned.resolve(task.d, task.clients)
     chunk = choose_chunk(task, planned)
-    setting = Setting(
-        loss=task.loss,
-        cohort=planned.cohort,
-        population=task.clients,
-        largest=task.largest,
-        trust=resolved.trust,
-        chunk=chunk,
-        devices=jax.local_device_count(),
-    )
+    setting = setting_of(planned, resolved, task, chunk=chunk)
     key = jax.random.key(seed)
-    carry = Carry(method.init_server(task.initial(key)), ())
+    carry = initial_carry(method, task, key)
     fixed = (method, resolved.mechanism, jax.block_until_ready(task.records), carry, key)
     started = time.perf_counter()
     compiled = run_rounds.lower(*fixed, jnp.int32(0), setting=setting, rounds=rounds).compile()
