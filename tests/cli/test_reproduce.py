@@ -139,6 +139,7 @@ def test_the_same_numbers_as_json_without_figures(run, papers, tmp_path):
     assert (tmp_path / "o" / "paper3" / "small.png").exists()
 
 
+@pytest.mark.slow
 def test_a_features_file_of_the_user_is_found_beside_the_data(run, tmp_path, monkeypatch):
     """The spec of CIFAR-10 runs on any features; here on a few made up."""
     random = np.random.default_rng(0)

@@ -66,7 +66,10 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+LONG = ("privunit", "no privacy", "local poisson")  # left to `make test-all`
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, marks=pytest.mark.slow if case in LONG else ()) for case in CASES])
 @pytest.mark.parametrize("name", MAKE)
 def test_chunks_and_the_debug_engine_agree(name, case):
     trust, make, cohort = CASES[case]

@@ -48,7 +48,9 @@ def two_rounds(method, engine=run_rounds, cohort="unreliable:2-4", trust="local"
     return np.asarray(jax.flatten_util.ravel_pytree(carry.server)[0]), info
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if "stages" in name else ()) for name in METHODS]
+)
 def test_chunks_and_the_debug_engine(name):
     method = METHODS[name]
     whole, info = two_rounds(method)

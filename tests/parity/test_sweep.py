@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
@@ -126,7 +127,12 @@ def losses(runs: list[Any]) -> list[float]:
 # --- Every point --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
+ALWAYS = ("poisson", "local", "qtdl")  # the other kinds compile for as long and are left to `make test-all`
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=() if kind in ALWAYS else pytest.mark.slow) for kind in KINDS]
+)
 def test_every_point_is_what_simulate_makes_of_it(kind):
     points = points_of(kind)
     runs = sweep(points, TASK)
@@ -135,6 +141,7 @@ def test_every_point_is_what_simulate_makes_of_it(kind):
     check(runs, points)
 
 
+@pytest.mark.slow
 def test_evaluations_far_apart():
     points = [Point(plan(fedavg(lr, 0.3), rounds=12), 0) for lr in RATES]
     runs = sweep(points, TASK, evaluate_every=5)
@@ -157,6 +164,7 @@ def test_a_problem_without_classes():
     check(runs, points, task)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", [(0, 0, 0, 1), (2, 1, 0, 1)], ids=str)
 def test_seeds_that_have_not_the_same_numbers(seeds):
     """A seed with three rates and another with one; and every rate with a seed of its own."""
@@ -164,6 +172,7 @@ def test_seeds_that_have_not_the_same_numbers(seeds):
     check(sweep(points, TASK), points)
 
 
+@pytest.mark.slow
 def test_twice_the_same_point():
     points = [*points_of("full")[:2], points_of("full")[0]]
     runs = sweep(points, TASK)
@@ -285,6 +294,9 @@ class Remembering:
         state = self.rate * state + g
         return state, extra, state, info
 
+    def resolve(self, circumstances: Any) -> Any:
+        return dataclasses.replace(self, inner=self.inner.resolve(circumstances))
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
@@ -316,6 +328,7 @@ def on_all_devices() -> list[list[float]]:
     ]
 
 
+@pytest.mark.slow
 def test_four_devices_are_one():
     """In a process of its own, since a process has as many devices as it had when JAX started."""
     script = "import sys, json; sys.path.insert(0, sys.argv[1]); import test_sweep; import jax\n"
