@@ -108,7 +108,7 @@ def test_the_number_of_parameters_is_that_of_the_papers(name, shape, d):
     assert_close(unravel(vector), params, 0)
 
 
-@every_model
+@every_model_but_heavy_ones_slowly
 def test_is_a_model_in_float32(name, options):
     model, params, gradient, _ = parts(name, options)
     assert isinstance(model, Model)

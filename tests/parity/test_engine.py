@@ -200,8 +200,8 @@ def debugged(method: Any, mechanism: Any, records: Records, **options: Any) -> A
         (so.normalize(0.5), {"cohort": Poisson(0.4)}),
         (ADAPTIVE, {"cohort": FixedSize(4), "extra": True}),
         (so.clip(0.5), {"trust": "local"}),
-        (so.clip(0.5), {"trust": "local", "cohort": Unreliable(2, 5)}),
-        (None, {"trust": "none"}),
+        pytest.param(so.clip(0.5), {"trust": "local", "cohort": Unreliable(2, 5)}, marks=pytest.mark.slow),
+        pytest.param(None, {"trust": "none"}, marks=pytest.mark.slow),
     ],
     ids=["central", "poisson", "adaptive", "local", "unreliable", "none"],
 )

@@ -66,7 +66,7 @@ CASES = {
 }
 
 
-LONG = ("privunit", "no privacy", "local poisson")  # left to `make test-all`
+LONG = ("privunit", "no privacy", "local poisson", "central")  # left to `make test-all`
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, marks=pytest.mark.slow if case in LONG else ()) for case in CASES])

@@ -49,7 +49,7 @@ def two_rounds(method, engine=run_rounds, cohort="unreliable:2-4", trust="local"
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if "stages" in name else ()) for name in METHODS]
+    "name", [pytest.param(name, marks=pytest.mark.slow if name != "sgd" else ()) for name in METHODS]
 )
 def test_chunks_and_the_debug_engine(name):
     method = METHODS[name]

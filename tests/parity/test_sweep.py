@@ -127,7 +127,7 @@ def losses(runs: list[Any]) -> list[float]:
 # --- Every point --------------------------------------------------------------------------------------------------
 
 
-ALWAYS = ("poisson", "local", "qtdl")  # the other kinds compile for as long and are left to `make test-all`
+ALWAYS = ("poisson",)  # the other kinds compile for as long and are left to `make test-all`
 
 
 @pytest.mark.parametrize(
@@ -149,6 +149,7 @@ def test_evaluations_far_apart():
     check(runs, points, evaluate_every=5)
 
 
+@pytest.mark.slow
 def test_a_linear_model():
     """Linear models train in the span of their records, which is another program."""
     task = toy(get("logistic", (3,), 2))
@@ -156,6 +157,7 @@ def test_a_linear_model():
     check(sweep(points, task), points, task)
 
 
+@pytest.mark.slow
 def test_a_problem_without_classes():
     task = so.task("quadratics", clients=6, d=5, rank=3)
     points = points_of("full")[:4]
