@@ -29,7 +29,7 @@ delta = 1e-4
 
 [run]
 rounds = 6
-cohort = "poisson:0.2"
+cohort = "full"
 evaluate_every = 3
 """
 

@@ -156,7 +156,9 @@ ASSUMPTIONS = {
 }
 
 
-@pytest.mark.parametrize("name", ASSUMPTIONS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name == "poisson" else ()) for name in ASSUMPTIONS]
+)
 def test_assumptions_stand_in_the_ledger_and_in_what_is_computed_from_it(run, config, tmp_path, name):
     """A certificate that is computed again rests on what the first one rested on, and says so."""
     changes, expected = ASSUMPTIONS[name]

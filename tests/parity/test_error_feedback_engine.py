@@ -48,7 +48,11 @@ def circumstances(trust, mechanism, cohort):
     ("options", "engine_options"),
     [
         ({}, {"trust": "central", "cohort": Full()}),
-        ({"batch_size": 2, "server_normalization": True}, {"trust": "local", "cohort": Poisson(0.5)}),
+        pytest.param(
+            {"batch_size": 2, "server_normalization": True},
+            {"trust": "local", "cohort": Poisson(0.5)},
+            marks=pytest.mark.slow,
+        ),
         ({"memory": "noisy", "memory_clip": 0.5, "memory_rounds": 2}, {"trust": "local", "cohort": FixedSize(4)}),
         ({"memory": "secure-average", "memory_clip": 0.5}, {"trust": "local", "cohort": Full()}),
         ({"bound": None, "top_k": 2, "memory": "exact"}, {"trust": "none", "cohort": Full()}),

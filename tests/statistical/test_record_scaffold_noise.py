@@ -101,7 +101,7 @@ def messages(plan, seeds, transcript=True):
     return jax.vmap(one)(jnp.arange(seeds))
 
 
-@pytest.mark.parametrize("K", [1, 3])
+@pytest.mark.parametrize("K", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_a_message_holds_the_noise_of_its_steps_and_no_other(K):
     """With noise far above the gradients Delta y has std eta sqrt(K) sigma_i, and Delta c is Delta y / (K eta).
 

@@ -62,6 +62,7 @@ def test_step_size_and_model_have_one_law(name):
     assert same_law(np.linalg.norm(x, axis=1) * eta, np.linalg.norm(x_all, axis=1) * eta_all) > ALPHA  # jointly
 
 
+@pytest.mark.slow
 def test_near_misses_are_noticed():
     """The wrong correction, the wrong noise."""
     eta, _ = drawn(METHODS["fedexp"], True)
