@@ -13,6 +13,7 @@ import pytest
 import sordino as so
 from sordino.privacy import read_ledger
 from sordino.privacy.certification import certify_ledger
+from sordino.privacy.gaussian import gaussian_epsilon, gaussian_noise_multiplier
 from sordino.simulation.debug import debug_rounds
 from sordino.simulation.engine import Carry, Setting, run_rounds
 from sordino.types import Observer
@@ -101,4 +102,5 @@ def test_a_resumed_run_is_the_same_run_and_its_ledger_says_what_was_planned(name
         assert found.delta == max(g.delta for g in own)
         if noise is EACH and observer is Observer.SERVER:
             # At the largest delta of all; the client with the least noise was promised 4 at its own, smaller one.
-            assert 2 < found.epsilon <= 4.0
+            mu = 1 / gaussian_noise_multiplier(4.0, 1e-5)
+            assert found.epsilon == pytest.approx(gaussian_epsilon(mu, 1e-4), rel=1e-6)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -432,7 +432,7 @@ def _rows(clients: _Clients, std: Numbers, certificate: Certificate) -> list[dic
     for guarantee in certificate.guarantees:
         if guarantee.client is not None:
             totals.setdefault(guarantee.client, {})[guarantee.observer] = guarantee
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "client": name,
             "records": int(clients.sizes[i]),
@@ -444,8 +444,7 @@ def _rows(clients: _Clients, std: Numbers, certificate: Certificate) -> list[dic
         }
         for i, name in enumerate(clients.names)
     ]
-    worst: Callable[[dict[str, Any]], float] = lambda row: -row["epsilon"]  # noqa: E731
-    return sorted(rows, key=worst) if len(rows) > _MOST_ROWS else rows
+    return sorted(rows, key=lambda row: -row["epsilon"]) if len(rows) > _MOST_ROWS else rows
 
 
 def _assumptions(plan: Plan, clients: _Clients, constants: dict[str, float]) -> str:
