@@ -285,6 +285,8 @@ def test_grey_images_may_have_any_shape(shape):
         ("resnet20", (3072,), 10, {}, r"\(3072,\): resnet20 takes \[height, width, channels\]"),
         ("resnet20", (3, 32, 32), 10, {}, "such as"),
         ("resnet20", (32, 32, 3), 10, {"norm": "layer"}, "'layer': use 'group' or 'batch'"),
+        ("resnet20:batch,float16", (32, 32, 3), 10, {}, "'float16': use 'float32' or 'bfloat16'"),
+        ("resnet20:batch,float32,8", (32, 32, 3), 10, {}, "at most norm, dtype may follow the colon"),
         ("mlp", (784,), 10, {}, "as in 'mlp:300,300'"),
         ("mlp:", (784,), 10, {}, "as in 'mlp:300,300'"),
         ("mlp:300,0", (784,), 10, {}, "positive"),
@@ -300,6 +302,19 @@ def test_grey_images_may_have_any_shape(shape):
 def test_what_cannot_be_meant_is_refused_with_a_remedy(name, shape, classes, options, message):
     with pytest.raises(InvalidInput, match=message):
         models.get(name, shape, classes, **options)
+
+
+def test_resnet20_in_bfloat16_has_gradients_in_float32_close_to_those_of_float32():
+    rng = np.random.default_rng(0)
+    batch = models.Batch(jnp.asarray(rng.normal(size=(8, 8, 8, 3)), jnp.float32), jnp.arange(8) % 4, jnp.ones(8))
+    gradients = []
+    for dtype in ("float32", "bfloat16"):
+        model = models.get(f"resnet20:batch,{dtype}", (8, 8, 3), 4)
+        tree = jax.jit(jax.grad(model.loss))(model.init(jax.random.key(0)), batch)
+        assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(tree))
+        gradients.append(np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)]))
+    exact, rounded = gradients
+    assert 0 < np.linalg.norm(rounded - exact) < 0.2 * np.linalg.norm(exact)
 
 
 def test_records_of_another_shape_are_refused():

@@ -64,6 +64,20 @@ def test_equals_lax_when_every_client_has_its_own_weights(size, kernel, stride, 
         assert_same(jax.tree.map(lambda leaf: leaf[client], together), alone)  # noqa: B023
 
 
+@pytest.mark.parametrize("nested", [False, True], ids=["clients", "runs of clients"])
+@pytest.mark.parametrize("batched", ["images", "weights"])
+def test_equals_lax_where_clients_share_the_weights_or_the_images(batched, nested):
+    """The kernel is repeated then; two axes stand for a sweep's runs and its clients."""
+    how, lead = {"stride": 2, "padding": "SAME"}, (2, CLIENTS) if nested else (CLIENTS,)
+    many, one = draw((8, 9), (3, 3), lead=lead), draw((8, 9), (3, 3))
+    arguments = [many[0], *one[1:]] if batched == "images" else [one[0], *many[1:]]
+    in_axes = (0, None, None) if batched == "images" else (None, 0, 0)
+    ours, theirs = value_and_gradients(conv2d, **how), value_and_gradients(reference, **how)
+    for _ in lead:
+        ours, theirs = jax.vmap(ours, in_axes=in_axes), jax.vmap(theirs, in_axes=in_axes)
+    assert_same(jax.jit(ours)(*arguments), jax.jit(theirs)(*arguments))
+
+
 def test_clients_become_one_batched_product_and_no_convolution():
     program = jax.jit(jax.vmap(conv2d)).lower(*draw((8, 8), (4, 4), lead=(CLIENTS,))).as_text()
     assert program.count("stablehlo.dot_general") == 1

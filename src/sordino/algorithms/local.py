@@ -113,18 +113,18 @@ class LocalTraining:
         x = linear.features(batch.x)
         exact = functools.partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)
         scores_0, gram = exact(x, weight_0.T) + bias_0, exact(x, x.T) + 1
-        momentum = 0.0 if self.momentum is None else self.momentum
 
-        def step(carry: tuple[jax.Array, ...], tau: jax.Array) -> tuple[tuple[jax.Array, ...], None]:
-            rho, A, sigma, B = carry
+        def step(carry: tuple[Any, Any], tau: jax.Array) -> tuple[tuple[Any, Any], None]:
+            (rho, A), v = carry
             gradient = jax.grad(linear.loss)(rho * scores_0 + exact(gram, A), batch)
-            sigma = momentum * sigma + self.weight_decay * rho
-            B = momentum * B + gradient + self.weight_decay * A
-            return (rho - eta * sigma, A - eta * B, sigma, B), None
+            sigma, B = self.weight_decay * rho, gradient + self.weight_decay * A
+            if self.momentum is not None:
+                v = sigma, B = self.momentum * v[0] + sigma, self.momentum * v[1] + B
+            return ((rho - eta * sigma, A - eta * B), v), None
 
         zero = jnp.zeros_like(scores_0)
-        start: tuple[jax.Array, ...] = (jnp.float32(1), zero, jnp.float32(0), zero)
-        (rho, A, _, _), _ = jax.lax.scan(step, start, jnp.arange(self.steps))
+        v = None if self.momentum is None else (jnp.float32(0), zero)
+        ((rho, A), _), _ = jax.lax.scan(step, ((jnp.float32(1), zero), v), jnp.arange(self.steps))
         weight, bias = rho * weight_0 + exact(A.T, x), rho * bias_0 + A.sum(axis=0)
         return jnp.concatenate([weight.ravel(), bias])
 

@@ -1,7 +1,7 @@
 """Models: a loss over a batch of records, and where its parameters start. One model a file, or any loss of your own.
 
 `get("mlp:300,300", (784,), 10)` finds a model by name. A name, then a colon and what it takes there: hidden sizes, or
-the norm of `resnet20:batch`.
+norm and number format of `resnet20:batch,bfloat16`.
 """
 
 from __future__ import annotations
@@ -70,15 +70,24 @@ def get(name: str, input_shape: tuple[int, ...], classes: int, **options: Any) -
     require(classes > 1, "classes", classes, "give the number of labels, 2 or more")
     known = [*inspect.signature(MODELS[word]).parameters][2:]
     if colon:
-        spelled = next((option for option in ("hidden", "norm") if option in known), None)
-        if spelled is None:
-            raise InvalidInput("model", name, f"{word} takes no sizes; drop what follows the colon")
-        require(spelled not in options, spelled, options.get(spelled), f"the name {name!r} gives it already")
-        options = {**options, spelled: _sizes(name, sizes) if spelled == "hidden" else sizes.strip()}
+        for option, value in _spelled(name, known, sizes).items():
+            require(option not in options, option, options.get(option), f"the name {name!r} gives it already")
+            options = {**options, option: value}
     for option in options:
         takes = "its options are " + ", ".join(known) if known else "it has no options"
         require(option in known, f"option of {word}", option, takes)
     return MODELS[word](shape, classes, **options)
+
+
+def _spelled(name: str, known: list[str], text: str) -> dict[str, Any]:
+    """The options behind the colon of a model's name."""
+    if "hidden" in known:
+        return {"hidden": _sizes(name, text)}
+    words = [word.strip() for word in text.split(",")]
+    if not known:
+        raise InvalidInput("model", name, "it takes no sizes; drop what follows the colon")
+    require(len(words) <= len(known), "model", name, "at most " + ", ".join(known) + " may follow the colon")
+    return dict(zip(known, words, strict=False))
 
 
 def _sizes(name: str, text: str) -> tuple[int, ...]:

@@ -6,12 +6,18 @@ layout. Here the patches are laid out as the columns of a matrix (im2col) and `v
 Images are [channels, height, width, records]: records innermost, so that every copy is long and contiguous however
 few the channels; on a CPU most of the gain comes from this. Patches are taken along the width and then along the
 height: kw + kh copies, and as many additions on the way back, instead of kw kh.
+
+Where clients share their weights, `vmap` would make one product for all of them, with the clients next to the records;
+their patches, nine times the images, are then written twice, since the gradients of the weights need them by client.
+The kernel is small: it is repeated for every client instead (ResNet-20, 10 clients: 13 % faster on a GPU, 20 % on a
+CPU).
 """
 
 from __future__ import annotations
 
 from typing import Literal
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -38,9 +44,40 @@ def conv2d(
         x = jnp.pad(x, ((0, 0), *pads, (0, 0)))
     require(x.shape[1] >= kh and x.shape[2] >= kw, "shape of x", x.shape, f"images must be at least {kh} x {kw}")
     patches = _windows(_windows(x, kw, stride, axis=2), kh, stride, axis=2)  # [kh, kw, C, H', W', N]
-    out = kernel.reshape(-1, outputs).T @ patches.reshape(kh * kw * channels, -1)
+    out = _product(kernel.reshape(-1, outputs).T, patches.reshape(kh * kw * channels, -1))
     out = out.reshape(outputs, *patches.shape[3:])
     return out if bias is None else out + bias[:, None, None, None]
+
+
+@jax.custom_batching.custom_vmap
+def _by_client(small: Array, large: Array) -> Array:
+    """small @ large; under `vmap` one product for each client."""
+    return small @ large
+
+
+@_by_client.def_vmap
+def _repeat_small(clients: int, batched: list[bool], small: Array, large: Array) -> tuple[Array, bool]:
+    if not batched[0]:
+        small = jnp.broadcast_to(small, (clients, *small.shape))
+    return jax.vmap(jnp.matmul, in_axes=(0, 0 if batched[1] else None))(small, large), True
+
+
+@jax.custom_vjp
+def _product(kernel: Array, patches: Array) -> Array:
+    """kernel @ patches, and its gradients, by client."""
+    return _by_client(kernel, patches)
+
+
+def _product_forward(kernel: Array, patches: Array) -> tuple[Array, tuple[Array, Array]]:
+    return _by_client(kernel, patches), (kernel, patches)
+
+
+def _product_backward(saved: tuple[Array, Array], out: Array) -> tuple[Array, Array]:
+    kernel, patches = saved
+    return out @ patches.T, _by_client(kernel.T, out)
+
+
+_product.defvjp(_product_forward, _product_backward)
 
 
 def max_pool2d(x: Array, window: int = 2) -> Array:

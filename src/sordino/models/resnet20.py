@@ -7,6 +7,8 @@ computed from private data, without bound or noise, so this network keeps none:
     norm = "batch"  statistics of the batch at hand, which is one client's in training and never leaves it;
                     `predict` then takes those of the batch that it is given, so evaluate large mixed batches,
                     and one record's gradient depends on the others: no claims about records, clients only
+
+    dtype = "bfloat16"  layers compute in bfloat16, statistics in float32; parameters, and so messages, stay float32
 """
 
 from __future__ import annotations
@@ -56,11 +58,17 @@ class ResNet20(NamedTuple):
     dense: Dense
 
 
-def resnet20(input_shape: tuple[int, ...], classes: int, norm: Literal["group", "batch"] = "group") -> Model:
+def resnet20(
+    input_shape: tuple[int, ...],
+    classes: int,
+    norm: Literal["group", "batch"] = "group",
+    dtype: Literal["float32", "bfloat16"] = "float32",
+) -> Model:
     """Return the network for images [height, width, channels]."""
     valid = len(input_shape) == 3 and min(input_shape[:2]) >= 4
     require(valid, "input_shape", input_shape, "resnet20 takes [height, width, channels], such as (32, 32, 3)")
     require(norm in ("group", "batch"), "norm", norm, "use 'group' or 'batch'")
+    require(dtype in ("float32", "bfloat16"), "dtype", dtype, "use 'float32' or 'bfloat16'")
 
     def init(key: Key) -> ResNet20:
         key_first, key_dense, key_blocks = jax.random.split(key, 3)
@@ -75,19 +83,19 @@ def resnet20(input_shape: tuple[int, ...], classes: int, norm: Literal["group", 
         )
 
     def logits(params: ResNet20, x: Array, weight: Array) -> Array:
-        def normalise(x: Array, n: Norm) -> Array:
+        def layer(x: Array, kernel: Array, n: Norm, stride: int = 1) -> Array:
+            x = conv2d(x, kernel.astype(dtype), stride=stride, padding="SAME").astype(jnp.float32)
             standard = _by_group(x) if norm == "group" else _by_batch(x, weight)
-            return n.scale[:, None, None, None] * standard + n.shift[:, None, None, None]
+            return (n.scale[:, None, None, None] * standard + n.shift[:, None, None, None]).astype(dtype)
 
-        x = x.transpose(3, 1, 2, 0)
-        x = jax.nn.relu(normalise(conv2d(x, params.kernel, padding="SAME"), params.norm))
+        x = x.transpose(3, 1, 2, 0).astype(dtype)
+        x = jax.nn.relu(layer(x, params.kernel, params.norm))
         for block in params.blocks:
             shortcut = _shortcut(x, block.kernel1.shape[-1])
             stride = 1 if shortcut is x else 2
-            x = jax.nn.relu(normalise(conv2d(x, block.kernel1, stride=stride, padding="SAME"), block.norm1))
-            x = normalise(conv2d(x, block.kernel2, padding="SAME"), block.norm2)
-            x = jax.nn.relu(x + shortcut)
-        return params.dense(jnp.mean(x, axis=(1, 2)).T)
+            x = jax.nn.relu(layer(x, block.kernel1, block.norm1, stride))
+            x = jax.nn.relu(layer(x, block.kernel2, block.norm2) + shortcut)
+        return params.dense(jnp.mean(x.astype(jnp.float32), axis=(1, 2)).T)
 
     chunk = CHUNK if norm == "group" else None
     return classifier(init, logits, "resnet20", input_shape=input_shape, chunk=chunk)

@@ -180,14 +180,19 @@ class Sums(NamedTuple):
     """Sums over the cohort."""
 
     clean: Vector  # of the bounded messages
-    message: Any  # of what the mechanism is given: the same, encoded, or already noisy
-    squares: jax.Array  # of the messages, in their measured part
+    sent: Any  # of what clients sent, encoded or already noisy; None where that is the same
+    squares: jax.Array | None  # of the messages' norms, in their measured part, where anybody asks
     before_noise: jax.Array | None  # estimates of the same before noise, where the mechanism has them
     extra: jax.Array
     present: jax.Array
     norms: jax.Array
     clipped: jax.Array
     dropped: jax.Array
+
+    @property
+    def message(self) -> Any:
+        """The sum of what the mechanism is given."""
+        return self.clean if self.sent is None else self.sent
 
 
 def noise_in_client(mechanism: Any, setting: Setting) -> bool:
@@ -198,18 +203,23 @@ def noise_in_client(mechanism: Any, setting: Setting) -> bool:
     )
 
 
+def noise_on_sum_alone(mechanism: Any, setting: Setting) -> bool:
+    """Whether the server learns one noisy sum of vectors and nothing of their norms."""
+    return setting.trust == "central" and not hasattr(mechanism, "encode")
+
+
 def add_noise(algorithm: Any, mechanism: Any, sums: Sums, key: Key, server: Any, setting: Setting) -> Aggregate:
     """The server's statistics, with the noise where trust puts it."""
     if noise_in_client(mechanism, setting) or setting.trust == "none":
         return Aggregate(sums.message, sums.squares, sums.before_noise)
-    if setting.trust == "central" and hasattr(mechanism, "encode"):
-        # Quantised messages are summed as they are; the server's noise falls on the sum as on one of them.
-        summed: Aggregate = mechanism.aggregate(key, sums.message, sums.squares, 1)
-        return summed
-    if setting.trust == "central":
+    if noise_on_sum_alone(mechanism, setting):
         scale = algorithm.noise_scale(server)
         # The sum is one vector: noise falls on it as on one message, in proportion to a bound that adapts.
         return Aggregate(scale * mechanism.randomize(key, sums.clean / scale), None)
+    if setting.trust == "central":
+        # Quantised messages are summed as they are; the server's noise falls on the sum as on one of them.
+        summed: Aggregate = mechanism.aggregate(key, sums.message, sums.squares, 1)
+        return summed
     count = setting.cohort.capacity(setting.population)
     measured = _measured(algorithm, mechanism, sums.message)
     if measured == len(sums.message):
@@ -218,7 +228,7 @@ def add_noise(algorithm: Any, mechanism: Any, sums: Sums, key: Key, server: Any,
     # Noise that is independent from part to part: the measured part has its joint law, the others their sums'.
     key_measured, key_rest = jax.random.split(key)
     total = mechanism.aggregate(key_measured, sums.message[:measured], sums.squares, count)
-    rest = mechanism.aggregate(key_rest, sums.message[measured:], jnp.zeros_like(sums.squares), count)
+    rest = mechanism.aggregate(key_rest, sums.message[measured:], jnp.float32(0), count)
     return total._replace(sum=jnp.concatenate([total.sum, rest.sum]))
 
 
@@ -297,7 +307,7 @@ def _run_chunks(
 
         def work(total: Sums) -> tuple[Sums, tuple[Any, Any]]:
             sums, new, sent = jax.vmap(one)(clients, present, states)
-            return jax.tree.map(lambda a, b: a + b.sum(axis=0), total, sums), (new, sent)
+            return jax.tree.map(lambda a, b: a + _over_clients(b), total, sums), (new, sent)
 
         if setting.transcript:
             return work(total)
@@ -308,6 +318,18 @@ def _run_chunks(
     zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
     total, (new, sent) = jax.lax.scan(chunk, zero, (cut(who), cut(here), jax.tree.map(cut, mine)))
     return total, jax.tree.map(joined, new), jax.tree.map(joined, sent)
+
+
+def _over_clients(leaf: jax.Array) -> jax.Array:
+    """The sum over the first axis.
+
+    XLA lays a long sum's clients innermost on a GPU, and to that end transposes all that leads up to it. A product of
+    two rows with a matrix it leaves alone.
+    """
+    if leaf.ndim < 3 or not jnp.issubdtype(leaf.dtype, jnp.floating) or jax.default_backend() != "gpu":
+        return leaf.sum(axis=0)
+    rows = jnp.ones((2, leaf.shape[0]), leaf.dtype)
+    return jnp.tensordot(rows, leaf, axes=1, precision=jax.lax.Precision.HIGHEST)[0]
 
 
 def run_client(
@@ -333,8 +355,8 @@ def run_client(
         before_noise = mechanism.squared_norm(measured if sent is message else sent)
     sums = Sums(
         clean=g,
-        message=message,
-        squares=jnp.vdot(measured, measured).astype(jnp.float32),
+        sent=None if message is g else message,
+        squares=None if noise_on_sum_alone(mechanism, setting) else jnp.vdot(measured, measured).astype(jnp.float32),
         before_noise=before_noise,
         extra=extra,
         present=jnp.int32(1),

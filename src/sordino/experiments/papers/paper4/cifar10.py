@@ -4,10 +4,11 @@
     python -m sordino.experiments.papers.paper4.cifar10 private --column clip21  --epochs 300 --minutes 9
     python -m sordino.experiments.papers.paper4.cifar10 table3  --write results/paper4/table3.json --commit HASH
 
-All settings of a column are one vmapped program: beta, gamma, clip and noise are traced, and settings share batches,
-augmentation and first weights (seed 42). The run files beside this one are single cells of the same. A column goes on
-from its checkpoint in runs/paper4/ when called again, so that it can be made in pieces; `--write` collects the columns
-that are there. The paper's "300 rounds" are 300 epochs of 140 rounds. Needs JAX, NumPy and SciPy alone.
+The chosen settings of a column are one vmapped program: beta, gamma, clip and noise are traced, and settings share
+batches, augmentation and first weights (seed 42). The run files beside this one are single cells of the same. A cell
+goes on from its checkpoint in runs/paper4/ when called again, so that a table can be made in pieces; `--write` collects
+the cells that are there. The paper's "300 rounds" are 300 epochs of 140 rounds. Layers compute in bfloat16 unless
+`--dtype float32` is given. Needs JAX, NumPy and SciPy alone.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import sordino as so
+from sordino.errors import require
 from sordino.privacy.published import normec_noise
 from sordino.simulation.checkpoint import load_checkpoint, save_checkpoint, write_atomically
 from sordino.simulation.engine import Carry, Setting, evaluate, run_rounds
@@ -98,18 +100,24 @@ def plan_of(table: str, column: str, cell: dict[str, Any], rounds: int) -> Plan:
 
 def stacked(parts: list[Any]) -> Any:
     """Pytrees of one structure as one, with a leading axis."""
-    return jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf, jnp.float32) for leaf in leaves]), *parts)
+    return jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf) for leaf in leaves]), *parts)
+
+
+def file_of(folder: Path, column: str, cell: dict[str, Any]) -> Path:
+    """Where a cell is kept: its figures in .json, its state in .npz beside them."""
+    name = f"{column} {cell['row']}".replace(" ", "-").replace(",", "")
+    return folder / f"{name}.json"
 
 
 def train(table: str, column: str, arguments: argparse.Namespace) -> None:
-    """Train a column from its checkpoint on, for so many epochs or minutes, and keep its figures."""
+    """Train cells of a column from their checkpoints on, for so many epochs or minutes, and keep their figures."""
     started = time.perf_counter()
     task = so.task(
         "cifar10",
         clients=WORKERS,
         partition="iid",
         partition_seed=SEED,
-        model=f"resnet20:{arguments.norm}",
+        model=f"resnet20:{arguments.norm},{arguments.dtype}",
         augment="crop-flip",
         held_out=0.1,
     )
@@ -119,7 +127,10 @@ def train(table: str, column: str, arguments: argparse.Namespace) -> None:
     chosen = cells(table, column, arguments.betas)
     plans = [plan_of(table, column, cell, arguments.epochs * per_epoch) for cell in chosen]
     resolved = [plan.resolve(task.d, task.clients) for plan in plans]
-    methods, mechanisms = stacked([one.algorithm for one in resolved]), stacked([one.mechanism for one in resolved])
+    methods, mechanisms = (
+        jax.tree.map(jnp.float32, stacked(parts))
+        for parts in ([one.algorithm for one in resolved], [one.mechanism for one in resolved])
+    )
     setting = Setting(
         task.loss,
         plans[0].cohort,
@@ -144,41 +155,54 @@ def train(table: str, column: str, arguments: argparse.Namespace) -> None:
     accuracy_of_all = jax.jit(
         jax.vmap(lambda w: evaluate(w, *task.test, predict=task.predict))  # (loss, accuracy)
     )
-    carry, epoch, history = jax.vmap(begin)(methods), 0, []
     folder = arguments.folder / table
     folder.mkdir(parents=True, exist_ok=True)
-    name = column.replace(" ", "-")
-    state, figures = folder / f"{name}.npz", folder / f"{name}.json"
-    if state.exists():
-        epoch, carry = load_checkpoint(state, carry)
-        history = json.loads(figures.read_text())["history"]
+    files = [file_of(folder, column, cell) for cell in chosen]
+    epochs, carries, histories = [], [], []
+    for file, one in zip(files, resolved, strict=True):
+        fresh = not file.exists()
+        done, carry = (0, begin(one.algorithm)) if fresh else load_checkpoint(_state(file), begin(one.algorithm))
+        epochs.append(done)
+        carries.append(carry)
+        histories.append([] if fresh else json.loads(file.read_text())["history"])
+    epoch = epochs[0]
+    remedy = "the chosen cells stand at different epochs: choose those of one with --betas"
+    require(set(epochs) == {epoch}, "epochs", sorted(set(epochs)), remedy)
+    carry = stacked(carries)
+    begun = time.perf_counter()
     while epoch < arguments.epochs and time.perf_counter() - started < 60 * arguments.minutes:
-        begun = time.perf_counter()
         carry, norms = epoch_of_all(methods, mechanisms, carry, jnp.int32(epoch * per_epoch))
         epoch += 1
-        loss, accuracy = accuracy_of_all(jax.vmap(lambda method, server: method.params(server))(methods, carry.server))
-        row = {"epoch": epoch, "accuracy": np.asarray(accuracy).tolist(), "loss": _finite(loss), "norm": _finite(norms)}
-        history.append(row)
-        seconds = time.perf_counter() - begun
-        if epoch % 5 == 0 or epoch < 3:
-            shown = " ".join(f"{100 * value:.1f}" for value in row["accuracy"])
-            print(f"{column}, epoch {epoch}: {shown} % ({seconds:.2f} s an epoch)", flush=True)
-        if epoch % 20 == 0:
-            save_checkpoint(state, epoch, carry)
-    save_checkpoint(state, epoch, carry)
-    plans = [plan_of(table, column, cell, epoch * per_epoch) for cell in chosen]  # what was really sent
-    kept = {
-        "column": column,
-        "cells": chosen,
-        "epochs": epoch,
-        "messages": epoch * per_epoch,
-        "norm": arguments.norm,
-        "history": history,
-        "certificates": [plan.resolve(task.d, task.clients).certificate.to_json() for plan in plans],
-        "made": environment(),
-    }
-    write_atomically(figures, json.dumps(kept).encode())
+        if epoch % arguments.evaluate_every and epoch < arguments.epochs:
+            jax.block_until_ready(norms)
+            continue
+        w = jax.vmap(lambda method, server: method.params(server))(methods, carry.server)
+        loss, accuracy = accuracy_of_all(w)
+        for history, *values in zip(histories, accuracy, loss, norms, strict=True):
+            history.append({"epoch": epoch} | dict(zip(("accuracy", "loss", "norm"), _finite(values), strict=True)))
+        shown = " ".join(f"{100 * history[-1]['accuracy']:.1f}" for history in histories)
+        seconds = (time.perf_counter() - begun) / (epoch - epochs[0])
+        print(f"{column}, epoch {epoch}: {shown} % ({seconds:.2f} s an epoch)", flush=True)
+    for place, (file, cell) in enumerate(zip(files, chosen, strict=True)):
+        save_checkpoint(_state(file), epoch, jax.tree.map(lambda leaf, place=place: leaf[place], carry))
+        plan = plan_of(table, column, cell, epoch * per_epoch)  # what was really sent
+        kept = {
+            "column": column,
+            "cell": cell,
+            "epochs": epoch,
+            "messages": epoch * per_epoch,
+            "model": task.model.name,
+            "dtype": arguments.dtype,
+            "history": histories[place],
+            "certificate": plan.resolve(task.d, task.clients).certificate.to_json(),
+            "made": environment(),
+        }
+        write_atomically(file, json.dumps(kept).encode())
     print(f"{column}: {epoch} epochs, {epoch * per_epoch} messages, {time.perf_counter() - started:.0f} s")
+
+
+def _state(file: Path) -> Path:
+    return file.with_suffix(".npz")
 
 
 def fewer(task: Task, images: int) -> Task:
@@ -193,21 +217,22 @@ def fewer(task: Task, images: int) -> Task:
 
 
 def write(table: str, path: Path, folder: Path, commit: str) -> None:
-    """The columns that have been made, as one table."""
-    parts = [json.loads(part.read_text()) for part in sorted((folder / table).glob("*.json"))]
-    parts.sort(key=lambda part: list(COLUMNS).index(part["column"]))
+    """The cells that have been made, as one table."""
+    parts = [json.loads(part.read_text()) for part in (folder / table).glob("*.json")]
+    parts.sort(key=lambda part: (list(COLUMNS).index(part["column"]), part["cell"]["beta"], part["cell"]["gamma"]))
     rows, guarantees = [], []
     for part in parts:
-        accuracies = 100 * np.array([row["accuracy"] for row in part["history"]])  # [epochs, cells]
-        figures = accuracies[-1] if table == "table3" else accuracies.max(axis=0)
-        for cell, figure, certificate in zip(part["cells"], figures, part["certificates"], strict=True):
-            place = {"row": cell["row"], "column": part["column"]}
-            more = {"gamma": cell["gamma"], "epochs": part["epochs"], "messages": part["messages"]}
-            rows.append(place | {"paper": cell["paper"], "mean": float(figure), "std": None, "seeds": [SEED]} | more)
-            guarantees.append(place | certificate)
-    what = "test accuracy (%) after the last epoch" if table == "table3" else "highest test accuracy (%) of any epoch"
+        cell, accuracies = part["cell"], [100 * row["accuracy"] for row in part["history"]]
+        figure = accuracies[-1] if table == "table3" else max(accuracies)
+        place = {"row": cell["row"], "column": part["column"]}
+        more = {"gamma": cell["gamma"], "epochs": part["epochs"], "messages": part["messages"]}
+        rows.append(place | {"paper": cell["paper"], "mean": figure, "std": None, "seeds": [SEED]} | more)
+        guarantees.append(place | part["certificate"])
+    what = (
+        "test accuracy (%) after the last epoch" if table == "table3" else "highest test accuracy (%) of any evaluation"
+    )
     epochs = sorted({part["epochs"] for part in parts})
-    metric = f"{what}, ResNet-20 on CIFAR-10, {', '.join(map(str, epochs))} epochs"
+    metric = f"{what}, ResNet-20 ({parts[0]['dtype']}) on CIFAR-10, {' or '.join(map(str, epochs))} epochs"
     made = parts[0]["made"]
     result: dict[str, Any] = {"name": path.stem, "metric": metric, "rows": rows, "guarantees": guarantees}
     if table == "private":
@@ -254,6 +279,8 @@ def main() -> None:
     parser.add_argument("--betas", type=float, nargs="+", help="of the paper's, all if left out")
     parser.add_argument("--epochs", type=int, default=300)
     parser.add_argument("--minutes", type=float, default=math.inf, help="stop after this long; a checkpoint is kept")
+    parser.add_argument("--evaluate-every", type=int, default=5, help="epochs")
+    parser.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16", help="that layers compute in")
     parser.add_argument("--norm", choices=("batch", "group"), default="batch")
     parser.add_argument("--images", type=int, help="of each worker, for a trial run")
     parser.add_argument("--folder", type=Path, default=Path("runs/paper4"))
