@@ -10,7 +10,7 @@ batches, augmentation and first weights (seed 42). The run files beside this one
 goes on from its checkpoint in runs/paper4/ when called again, so that a table can be made in pieces; `--write` collects
 the cells that are there. The paper's "300 rounds" are 300 epochs of 140 rounds.
 
-The paper sets its noise by sigma = sqrt(K log(1/delta)) / epsilon. `private` takes that as the std of each coordinate of
+The paper sets its noise by sigma = sqrt(K log(1/delta)) / epsilon. `private` takes that as the std of a coordinate of
 a message, as a promise about epsilon must; the norm of the noise is then sigma sqrt(d), 3,800 times a message's.
 `private-by-norm` takes it as the norm, E||z||^2 = sigma^2, which is what the paper's Lemma 5 writes: a std of
 sigma / sqrt(d), which protects nobody, as the certificate says.
@@ -243,10 +243,10 @@ def write(table: str, path: Path, folder: Path, commit: str) -> None:
         claim = {"claim": f"epsilon {CLAIMED['epsilon']:g} at delta {CLAIMED['delta']:g}"} if table != "table3" else {}
         guarantees.append(place | part["certificate"] | claim)
     made, epochs = parts[0]["made"], max(part["history"][-1]["epoch"] for part in parts)
-    what = "test accuracy (%)" if table == "table3" else "highest test accuracy (%)"
+    what = "test accuracy (%), gamma as in the paper," if table == "table3" else "highest test accuracy (%)"
     result: dict[str, Any] = {
         "name": path.stem,
-        "metric": f"{what} within {epochs} epochs, ResNet-20 ({parts[0]['dtype']}) on CIFAR-10, gamma as in the paper",
+        "metric": f"{what} within {epochs} epochs, ResNet-20 ({parts[0]['dtype']}) on CIFAR-10",
         "note": note_of(table, epochs, rows),
         "rows": rows,
         "guarantees": guarantees,
