@@ -323,6 +323,7 @@ def test_augmentation_is_the_clients_own_and_new_in_every_round():
 
 def test_a_task_augments_by_name():
     assert so.task("digits", clients=5, augment="crop-flip").augment is crop_flip
+    assert so.task("digits", clients=5, augment="none").augment is None
     with pytest.raises(InvalidInput, match="crop-flip"):
         so.task("digits", clients=5, augment="mixup")
 

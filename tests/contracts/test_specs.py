@@ -5,14 +5,21 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
+import jax
+import numpy as np
 import pytest
 
 from sordino.config import load_sweep
 from sordino.data.datasets import CATALOGUE
-from sordino.experiments.specs import all_specs, find_spec
+from sordino.errors import InvalidInput
+from sordino.experiments.papers.paper4 import cifar10 as paper4
+from sordino.experiments.reproducing import Outcome
+from sordino.experiments.specs import Cell, FigureSpec, all_specs, find_spec
 from sordino.models import flat, get
 from sordino.privacy.published import qtdl_theorem_2_epsilon_0
+from sordino.report.figures import draw, heat_map
 from sordino.simulation.tasks import PROBLEMS
 from sordino.types import Observer
 
@@ -23,8 +30,6 @@ SHAPES = {"npz:cifar10-resnet18": ((512,), 10), "npz:cifar100-resnet18": ((512,)
 
 def parameters(config):
     """The number of parameters, without reading the data."""
-    import jax
-
     task = config.file.task
     if task.name == "quadratics":
         return 200
@@ -137,3 +142,75 @@ def test_theorem_2_noise_is_the_papers(name):
         assert std == pytest.approx(2 * bound / math.sqrt(3), rel=1e-3)
         checked += 1
     assert checked == {"paper0-table3": 6, "paper0-table5": 8}[name]
+
+
+def test_paper_4s_table_is_what_its_script_trains():
+    """Methods, step sizes and published accuracies of the spec, cell by cell."""
+    cells = {}
+    for point in SPECS["paper4-table3"].points(quick=False):
+        cells[point.cell.row, point.cell.column] = point
+        assert point.config.file.task.model.startswith("resnet20:batch")
+        assert point.config.file.run.rounds == 300 * 140
+    assert {row for row, _ in cells} == {"beta 0.01", "beta 0.1", "beta 1"}
+    assert {column for _, column in cells} == set(paper4.TABLE3)
+    checked = 0
+    for column, rows in paper4.TABLE3.items():
+        for beta, gamma, paper in rows:
+            if (point := cells.get((f"beta {beta:g}", column))) is not None:
+                assert point.cell.paper == paper
+                same(point.config.plan().algorithm, paper4.COLUMNS[column](beta, gamma))
+                checked += 1
+    assert checked == len(cells) == 12
+
+
+def test_paper_4s_heat_maps_are_what_its_script_trains_and_say_what_holds():
+    spec, settings = SPECS["paper4-private"], {}
+    for point in spec.points(quick=False):
+        plan = point.config.plan()
+        settings[point.cell.row, point.cell.column] = plan.algorithm
+        assert plan.noise_multiplier == pytest.approx(paper4.SIGMA, rel=1e-12)
+        assert "(8, 1e-5) for 300 messages" in point.cell.claim
+    assert len(settings) == len(paper4.PRIVATE) * len(paper4.BETAS) * len(paper4.GAMMAS)
+    for column in paper4.PRIVATE:
+        for beta in paper4.BETAS:
+            for gamma in paper4.GAMMAS:
+                same(settings[f"beta {beta:g}, gamma {gamma:g}", column], paper4.COLUMNS[column](beta, gamma))
+    for quick, epsilon in ((False, 507.2), (True, 12.267)):  # 42,000 messages, and the 300 of the claim
+        certificate = spec.points(quick)[0].config.plan().resolve(1000, 10).certificate
+        assert certificate.total(Observer.SERVER).epsilon == pytest.approx(epsilon, rel=1e-3)
+
+
+def same(found, wanted):
+    """Two methods are equal, numbers and all."""
+    assert jax.tree.structure(found) == jax.tree.structure(wanted)
+    jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-12), found, wanted)
+
+
+def test_a_quick_look_may_be_evaluated_more_often():
+    spec = SPECS["paper4-table3"]
+    assert (spec.evaluate_every(quick=False), spec.evaluate_every(quick=True)) == (1400, 20)
+    assert SPECS["paper3-table1-fashion-mnist"].evaluate_every(quick=True) == 20  # that of the whole
+
+
+def test_a_heat_map_is_spanned_by_the_two_parts_of_its_rows(tmp_path):
+    def outcome(row, panel, *seeds):
+        cell = Cell(row=row, column="c", file="", panel=panel)
+        runs = tuple(SimpleNamespace(history=[{"accuracy": value} for value in values]) for values in seeds)
+        return Outcome(SimpleNamespace(cell=cell), runs)
+
+    outcomes = [
+        outcome("beta 1, gamma 0.1", "left", [0.25, 0.75, 0.5], [0.25, 0.25, 0.25]),  # the highest of each seed
+        outcome("beta 1, gamma 1", "left", [0.125]),
+        outcome("beta 2, gamma 1", "left", [0.5]),
+        outcome("beta 2, gamma 0.1", "right", [1.0]),
+    ]
+    maps = heat_map(outcomes, "highest-accuracy")
+    downs, alongs, table = maps["left"]
+    assert (downs, alongs) == (["beta 1", "beta 2"], ["gamma 0.1", "gamma 1"])
+    np.testing.assert_array_equal(table, [[50, 12.5], [np.nan, 50]])
+    np.testing.assert_array_equal(maps["right"][2], [[100]])
+    picture = tmp_path / "map.png"
+    draw(FigureSpec(name="m", title="m", kind="heat-map", metric="highest-accuracy"), outcomes, picture)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(InvalidInput, match="two parts"):
+        heat_map([outcome("beta 1", "left", [0.5])], "highest-accuracy")

@@ -50,12 +50,15 @@ class Cell(_Strict):
 
 
 class FigureSpec(_Strict):
-    """A picture: a measure over rounds, or paths in the plane where they are widest around the minimiser."""
+    """A picture: a measure over rounds, or paths in the plane where they are widest around the minimiser.
+
+    Or a heat map of one of a table's metrics: the two parts of the rows, "a, b", span it.
+    """
 
     name: str
     title: str
     metric: str = "accuracy"
-    kind: Literal["curves", "paths"] = "curves"
+    kind: Literal["curves", "paths", "heat-map"] = "curves"
     scale: Literal["linear", "log"] = "linear"
     lines: str = ""  # a regular expression: only the lines that match
     panels: str = ""
@@ -67,11 +70,12 @@ class Quick(_Strict):
     seeds: int = 1
     set: tuple[str, ...] = ()
     rows: str = ""  # a regular expression: only the rows that match
+    evaluate_every: int | None = None  # that of the whole, if left out
 
 
 class _File(_Strict):
     title: str
-    metric: Literal["accuracy", "error", "suboptimality", "distance"]
+    metric: Literal["accuracy", "error", "highest-accuracy", "suboptimality", "distance"]
     data: tuple[str, ...]
     needs: str = ""  # what to put where, for data that cannot be fetched
     minutes: float  # on a GPU
@@ -117,6 +121,10 @@ class Spec:
                     continue
                 points.append(Point(cell.model_copy(update=texts), config))
         return points
+
+    def evaluate_every(self, quick: bool) -> int | None:
+        """Rounds between evaluations."""
+        return (self.file.quick.evaluate_every if quick else None) or self.file.evaluate_every
 
     def seeds(self, quick: bool) -> tuple[int, ...]:
         """0, 1, ..."""

@@ -158,13 +158,14 @@ def task(
       partition: "iid", "shards:K", "dirichlet:A", "quantity:A" or "natural" (the default where there is one).
       model: "logistic", "mlp:300,300", "cnn", "resnet20:batch", ...
       partition_seed: of the dealing.
-      augment: "crop-flip" changes a client's images at random before each gradient.
+      augment: "crop-flip" changes a client's images at random before each gradient; "none" is as if left out.
       options: for the data set's loader; of quadratics `d`, `rank`, `scale` (how far off w_0 is) and `seed`; of
         linear-regression `d`, `u_variance` and `seed`; of opposed-parabolas `start`; of robust-regression `d`,
         `records`, `regularisation` and `seed`; of linear `loss`, `records`, `d`, `l2`, `smoothing`, `spread`, `noise`
         and `seed`.
     """
-    known = f"use one of {', '.join(AUGMENTATIONS)}, or leave it out"
+    augment = None if augment == "none" else augment  # a change of a run file cannot take a key away
+    known = f"use one of {', '.join(AUGMENTATIONS)}, none, or leave it out"
     require(augment is None or augment in AUGMENTATIONS, "augment", augment, known)
     if name in PROBLEMS:
         require(
