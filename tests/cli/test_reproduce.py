@@ -24,6 +24,7 @@ note = "A note."
 [quick]
 seeds = 2
 set = ["run.rounds=4", "algorithm.local_lr=0.001"]
+note = "Too short to show an order."
 
 [[figures]]
 name = "figure1"
@@ -72,6 +73,11 @@ def test_the_list_says_what_each_needs(run):
     assert (entry["paper"], entry["data"], entry["device"]) == ("3", "fashion-mnist", "GPU")
     assert float(entry["--quick, 2 CPU cores"]) <= 5
     assert "paper0-table2" in run("reproduce", "--list").stdout
+    assert {row["name"] for row in listed if row["minutes"].startswith("~")} >= {
+        "paper0-table2",
+        "paper3-table1-cifar10",
+    }
+    assert entry["minutes"] == "1"  # timed
 
 
 @pytest.mark.parametrize("name", ["paper3-table9", "table1", "paper12-table1", "paper3-../paper0/table2"])
@@ -106,7 +112,7 @@ def test_paper_beside_ours_numbers_and_pictures(run, papers, tmp_path):
     assert "1.25" in printed
     assert "the paper claims (5, 1e-6)" in printed
     assert "quick look" in printed
-    assert "A note." in printed
+    assert "Too short to show an order. A note." in printed
     folder = tmp_path / "runs" / "reproduce" / "paper3"
     result = json.loads((folder / "small.json").read_text())
     cells = {(row["row"], row["column"]): row for row in result["rows"]}

@@ -78,6 +78,7 @@ def kept_points(folder: Path) -> dict[str, tuple[bytes, int]]:
 def test_files(finished):
     folder, _ = finished
     assert sorted(path.name for path in folder.iterdir()) == [
+        ".lock",
         "config.toml",
         "heat_map.png",
         "points",
@@ -193,6 +194,37 @@ def test_another_sweep_in_the_same_folder_is_refused(run, again, tmp_path):
     assert len(result.stderr.splitlines()) == 1
     assert kept_points(again) == before
     assert (again / "config.toml").read_text() == CONFIG
+
+
+HOLD = """\
+import fcntl, sys
+lock = open(sys.argv[1], "a")
+fcntl.flock(lock, fcntl.LOCK_EX)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_two_processes_do_not_run_one_sweep(run, again, tmp_path):
+    """Another process holds the folder: nothing is touched, and it can be taken up once that process is killed."""
+    (again / "points" / "00003.json").unlink()
+    before = {path: path.read_bytes() for path in again.rglob("*") if path.is_file()}
+    arguments = ["run", str(again / "config.toml"), "--runs", str(tmp_path), "--name", "x", "--json"]
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(again / ".lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert holder.stdout.readline() == "held\n"
+        said = run(*arguments, code=2).stderr
+    finally:
+        holder.kill()
+        holder.communicate()
+    assert len(said.splitlines()) == 1
+    assert str(again) in said
+    assert "another process is running this sweep: wait until it ends, or choose another name" in said
+    assert {path: path.read_bytes() for path in again.rglob("*") if path.is_file()} == before
+    assert json.loads(run(*arguments).stdout)["ran_now"] == 1
+    assert json.loads(run(*arguments).stdout)["ran_now"] == 0  # a finished sweep holds nothing
 
 
 ONE = ["--set", "run.seed=0", "--set", "bound.clip=1.0", "--set", "algorithm.local_lr=0.5", "--set", "run.rounds=1"]

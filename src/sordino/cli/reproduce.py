@@ -21,7 +21,9 @@ def reproduce_command(
     list: Annotated[
         bool, typer.Option("--list", help="Say what there is, what it needs and how long it takes.")
     ] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Smaller, for two CPU cores: minutes, same order.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Smaller, for two CPU cores: minutes. Says which order it shows.")
+    ] = False,
     out: Annotated[
         Path | None, typer.Option(help="Folder of results; results/ (a quick look: runs/reproduce/) if left out.")
     ] = None,
@@ -43,7 +45,7 @@ def reproduce_command(
     with points_progress(len(spec.points(quick)) * len(spec.seeds(quick))) as progress:
         outcomes = reproduce(spec, quick=quick, progress=progress)
     command = f"sordino reproduce {name}" + (" --quick" if quick else "")
-    result = result_of(spec, outcomes, command=command, commit=commit or _commit())
+    result = result_of(spec, outcomes, command=command, commit=commit or _commit(), quick=quick)
     folder = (out or Path("runs/reproduce" if quick else "results")) / f"paper{spec.paper}"
     folder.mkdir(parents=True, exist_ok=True)
     written = folder / f"{spec.name}.json"
@@ -71,7 +73,7 @@ def _show_list(specs: list[Any], *, as_json: bool) -> None:
             "paper": str(spec.paper),
             "data": ", ".join(spec.file.data) or "synthetic",
             "device": "GPU",
-            "minutes": f"{spec.file.minutes:g}",
+            "minutes": ("~" if spec.file.estimated else "") + f"{spec.file.minutes:g}",
             "--quick, 2 CPU cores": f"{spec.file.quick_minutes:g}",
         }
         for spec in specs
@@ -80,7 +82,7 @@ def _show_list(specs: list[Any], *, as_json: bool) -> None:
         several = [row | {"title": spec.file.title} for row, spec in zip(rows, specs, strict=True)]
         show("", {"specs": several}, as_json=True)
         return
-    table = Table()
+    table = Table(caption="~ an estimate: not timed in full yet")
     for column in rows[0]:
         table.add_column(column, no_wrap=column == "name")
     for row in rows:

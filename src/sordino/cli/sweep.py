@@ -69,16 +69,16 @@ def run_sweep(sweep: Sweep, folder: Path, best: str | None, *, as_json: bool) ->
         promises = _promises(sweep, tasks)  # errors come before anything runs
         _check_run_sections(sweep)
         rule = rule_for(set.intersection(*(set(task.measures) for task in tasks.values())), best)
-    files = SweepFiles(folder, sweep.changed)
-    missing = [number for number in range(len(sweep.points)) if files.load(number) is None]
-    with points_progress(len(missing)) as progress:
-        _run_missing(sweep, tasks, missing, files, progress)
-    records = [record for number in range(len(sweep.points)) if (record := files.load(number)) is not None]
-    rows = tidy_table(records)
-    tables = write_table(rows, folder)
-    chosen = best_point(rows, sweep.varied, rule)
-    heat_map = folder / "heat_map.png"
-    drawn = plot_heat_map(rows, sweep.varied, rule, heat_map)
+    with SweepFiles(folder, sweep.changed) as files:  # nobody else writes here until the table is whole
+        missing = [number for number in range(len(sweep.points)) if files.load(number) is None]
+        with points_progress(len(missing)) as progress:
+            _run_missing(sweep, tasks, missing, files, progress)
+        records = [record for number in range(len(sweep.points)) if (record := files.load(number)) is not None]
+        rows = tidy_table(records)
+        tables = write_table(rows, folder)
+        chosen = best_point(rows, sweep.varied, rule)
+        heat_map = folder / "heat_map.png"
+        drawn = plot_heat_map(rows, sweep.varied, rule, heat_map)
     result: dict[str, Any] = {
         "sweep": str(folder),
         "points": len(rows),

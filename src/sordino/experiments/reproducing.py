@@ -87,7 +87,7 @@ METRICS = {
 }
 
 
-def result_of(spec: Spec, outcomes: list[Outcome], *, command: str, commit: str) -> dict[str, Any]:
+def result_of(spec: Spec, outcomes: list[Outcome], *, command: str, commit: str, quick: bool = False) -> dict[str, Any]:
     """The form in which results are kept: rows, guarantees, provenance."""
     rows, guarantees = [], []
     for outcome in outcomes:
@@ -109,7 +109,7 @@ def result_of(spec: Spec, outcomes: list[Outcome], *, command: str, commit: str)
         "name": spec.name,
         "title": spec.file.title,
         "metric": METRICS[spec.file.metric],
-        "note": spec.file.note,
+        "note": " ".join(note for note in (spec.file.quick.note if quick else "", spec.file.note) if note),
         "rows": rows,
         "guarantees": guarantees,
         "provenance": {

@@ -2,7 +2,7 @@
 
     title = "..."; metric = "accuracy"; data = ["fashion-mnist"]; minutes = 1; quick_minutes = 3; seeds = 3
     [quick]                                  what changes for a quick look on a CPU
-    seeds = 1; set = ["run.rounds=30"]
+    seeds = 1; set = ["run.rounds=30"]; note = "which order it shows"
     [[cells]]
     row = "eps 5"; column = "clip"; paper = 75.59; file = "runs/....toml"; claim = "(5, 1e-5)"
     quick = ["algorithm.local_lr=0.1"]       further changes of this cell for a quick look
@@ -71,6 +71,7 @@ class Quick(_Strict):
     set: tuple[str, ...] = ()
     rows: str = ""  # a regular expression: only the rows that match
     evaluate_every: int | None = None  # that of the whole, if left out
+    note: str = ""  # which order it shows, and what it cannot
 
 
 class _File(_Strict):
@@ -79,6 +80,7 @@ class _File(_Strict):
     data: tuple[str, ...]
     needs: str = ""  # what to put where, for data that cannot be fetched
     minutes: float  # on a GPU
+    estimated: bool = False  # minutes is a guess: this version has not been timed in full
     quick_minutes: float  # on two CPU cores
     seeds: int
     evaluate_every: int | None = None

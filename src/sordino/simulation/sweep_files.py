@@ -1,11 +1,15 @@
-"""A sweep's folder: the configuration, and a file for each point that is finished, so that a killed sweep goes on."""
+"""A sweep's folder: the configuration, and a file for each point that is finished, so that a killed sweep goes on.
+
+One process at a time: a lock is held from the start to `close` or the process's end, however it ends.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from sordino.errors import InvalidInput, require
 from sordino.simulation.checkpoint import write_atomically
@@ -18,16 +22,35 @@ class SweepFiles:
     """See the module."""
 
     def __init__(self, folder: Path, config: str) -> None:
-        """Make the folder, or take it up again if it holds the same sweep."""
+        """Make the folder, or take it up again if it holds the same sweep and no other process is at it."""
         self.folder, self._points = folder, folder / "points"
-        kept = folder / "config.toml"
         if (folder / "ledger.jsonl").exists():
             raise InvalidInput("run", str(folder), "holds a single run: choose another name")
-        if kept.exists():
-            remedy = f"holds another sweep: run {kept} to complete that one, or choose another name"
-            require(kept.read_text() == config, "run", str(folder), remedy)
+        _require_same(folder, config)
         self._points.mkdir(parents=True, exist_ok=True)
-        write_atomically(kept, config.encode())
+        # The file stays: were it deleted, two processes could lock two files.
+        self._lock = (folder / ".lock").open("a")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _require_same(folder, config)  # another process may have been first
+            write_atomically(folder / "config.toml", config.encode())
+        except BlockingIOError:
+            self.close()
+            remedy = "another process is running this sweep: wait until it ends, or choose another name"
+            raise InvalidInput("run", str(folder), remedy) from None
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let another process in."""
+        self._lock.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def load(self, point: int) -> dict[str, Any] | None:
         """The record of a finished point, None if it has to be run."""
@@ -54,3 +77,10 @@ class SweepFiles:
 
     def _path(self, point: int) -> Path:
         return self._points / f"{point:05d}.json"
+
+
+def _require_same(folder: Path, config: str) -> None:
+    kept = folder / "config.toml"
+    if kept.exists():
+        remedy = f"holds another sweep: run {kept} to complete that one, or choose another name"
+        require(kept.read_text() == config, "run", str(folder), remedy)
