@@ -175,10 +175,9 @@ class Algorithm(Protocol):
 
     Some methods have more: `resolve(circumstances) -> Algorithm` fits the method to a plan; `message_parts` is the
     number of parts of d coordinates in a message, of which `Aggregate` measures the first (1 if it is not there);
-    `only_sums = True` says that the server uses nothing of the messages but their sum; `warnings()` and
-    `assumptions(observer)` go into the certificate; `sparse_bits(d)` are the bits of a message that has few numbers;
-    `sum_at_full_sensitivity` says that in some round the sum needs the noise of all clients for one;
-    `extra_event` is asked before and after `resolve`.
+    `only_sums = True` says that the server uses nothing of the messages but their sum, and that a client moves that
+    sum by no more than its bound; `warnings()` and `assumptions(observer)` go into the certificate; `sparse_bits(d)`
+    are the bits of a message that has few numbers; `extra_event` is asked before and after `resolve`.
 
     Methods with `unit = Unit.RECORD` protect records and are fitted by `for_public` (`simulation/record_planning.py`).
     One with `adds_noise` puts the plan's noise on the gradients of its local steps itself, `releases_a_round` of them,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import sordino as so
 from sordino.algorithms.minibatch import RecordGradients
+from sordino.data.augmentation import crop_flip
 from sordino.errors import InvalidInput, Refused
 from sordino.privacy.accountants import account_of, epsilon_of
 from sordino.privacy.events import (
@@ -181,6 +183,8 @@ def test_refused(ask, words):
         (lambda: resolved(delta=None), "delta"),
         (lambda: resolved(epsilon=[1.0, 2.0]), "epsilon"),
         (lambda: resolved(delta=0.5), "delta"),
+        (lambda: resolved(calibration="norm-ec"), "calibration"),
+        (lambda: resolved(task=dataclasses.replace(TASK, augment=crop_flip)), "augment"),
         (lambda: resolved(trust="shuffle", cohort="poisson:0.5"), "cohort"),
         (
             lambda: resolved(trust="shuffle", method=so.noisy_mb_sgd(**(USUAL | {"lipschitz": [1.0, 2.0, 1.0]}))),

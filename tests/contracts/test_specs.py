@@ -151,16 +151,17 @@ def test_paper_4s_table_is_what_its_script_trains():
         cells[point.cell.row, point.cell.column] = point
         assert point.config.file.task.model.startswith("resnet20:batch")
         assert point.config.file.run.rounds == 300 * 140
-    assert {row for row, _ in cells} == {"beta 0.01", "beta 0.1", "beta 1"}
+    assert {row for row, _ in cells} == {"beta 0.01", "beta 0.1", "beta 1", "beta 10"}
     assert {column for _, column in cells} == set(paper4.TABLE3)
     checked = 0
     for column, rows in paper4.TABLE3.items():
         for beta, gamma, paper in rows:
-            if (point := cells.get((f"beta {beta:g}", column))) is not None:
-                assert point.cell.paper == paper
-                same(point.config.plan().algorithm, paper4.COLUMNS[column](beta, gamma))
-                checked += 1
-    assert checked == len(cells) == 12
+            point = cells[f"beta {beta:g}", column]
+            assert point.cell.paper == paper
+            same(point.config.plan().algorithm, paper4.COLUMNS[column](beta, gamma))
+            checked += 1
+    assert checked == len(cells) == 16
+    assert SPECS["paper4-table3"].seeds(quick=False) == (paper4.SEED,)
 
 
 def test_paper_4s_heat_maps_are_what_its_script_trains_and_say_what_holds():

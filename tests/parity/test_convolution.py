@@ -78,6 +78,16 @@ def test_equals_lax_where_clients_share_the_weights_or_the_images(batched, neste
     assert_same(jax.jit(ours)(*arguments), jax.jit(theirs)(*arguments))
 
 
+def test_can_be_differentiated_twice():
+    x, kernel, bias = draw((5, 5), (3, 3))
+
+    def penalty(conv):
+        gradient = jax.grad(lambda x: jnp.sum(jnp.sin(conv(x, kernel, bias, stride=1, padding="SAME"))))
+        return jax.grad(lambda x: jnp.sum(gradient(x) ** 2))
+
+    np.testing.assert_allclose(penalty(conv2d)(x), penalty(reference)(x), rtol=1e-4, atol=1e-4)
+
+
 def test_clients_become_one_batched_product_and_no_convolution():
     program = jax.jit(jax.vmap(conv2d)).lower(*draw((8, 8), (4, 4), lead=(CLIENTS,))).as_text()
     assert program.count("stablehlo.dot_general") == 1

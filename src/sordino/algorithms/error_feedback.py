@@ -96,7 +96,10 @@ class ErrorFeedback:
     start_rounds: int = field(metadata={"static": True})  # m
     server_normalization: bool = field(metadata={"static": True})
 
-    only_sums = True  # of the messages the server uses their sum alone
+    @property
+    def only_sums(self) -> bool:
+        """The server uses the sum alone; but a first sum by secure aggregation needs all clients' noise for one."""
+        return self.start != "secure-average"
 
     def init_server(self, x: Vector) -> ServerState:
         """x^0 and g^0 = 0."""
@@ -183,11 +186,6 @@ class ErrorFeedback:
     def sparse_bits(self, d: int) -> int | None:
         """Bits of a message that no noise has filled: k numbers and where they stand."""
         return None if self.top_k is None else self.top_k * (32 + (d - 1).bit_length())
-
-    @property
-    def sum_at_full_sensitivity(self) -> bool:
-        """Whether in some round the sum moves by sqrt(n) times the bound: all clients' noise is then needed for one."""
-        return self.start == "secure-average"
 
     def warnings(self) -> tuple[Warning, ...]:
         """What is known to go wrong with these numbers."""

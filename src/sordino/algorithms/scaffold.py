@@ -360,7 +360,7 @@ def scaffold(
     return Scaffold(
         None if bound is None else BothHalves(bound),
         control_scale,
-        LocalTraining(eta, 0.0, weight_decay, local_steps, batch_size),
+        LocalTraining(eta, None, weight_decay, local_steps, batch_size),
         as_schedule(server_lr, "server_lr"),
         extrapolation(step_size, step_cost),
         None,

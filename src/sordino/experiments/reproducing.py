@@ -99,7 +99,7 @@ def result_of(spec: Spec, outcomes: list[Outcome], *, command: str, commit: str,
                 "paper": cell.paper,
                 "mean": _rounded(statistics.fmean(values)),
                 "std": _rounded(statistics.stdev(values)) if len(values) > 1 else None,
-                "seeds": list(range(len(values))),
+                "seeds": list(spec.seeds(quick)),
             }
         )
         certificate = outcome.runs[0].certificate.to_json()

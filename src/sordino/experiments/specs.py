@@ -83,6 +83,7 @@ class _File(_Strict):
     estimated: bool = False  # minutes is a guess: this version has not been timed in full
     quick_minutes: float  # on two CPU cores
     seeds: int
+    first_seed: int = 0
     evaluate_every: int | None = None
     note: str = ""
     quick: Quick = Quick()
@@ -129,8 +130,9 @@ class Spec:
         return (self.file.quick.evaluate_every if quick else None) or self.file.evaluate_every
 
     def seeds(self, quick: bool) -> tuple[int, ...]:
-        """0, 1, ..."""
-        return tuple(range(self.file.quick.seeds if quick else self.file.seeds))
+        """So many from the first on."""
+        count = self.file.quick.seeds if quick else self.file.seeds
+        return tuple(range(self.file.first_seed, self.file.first_seed + count))
 
 
 def all_specs() -> list[Spec]:

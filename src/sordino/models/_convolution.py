@@ -69,12 +69,12 @@ def _product(kernel: Array, patches: Array) -> Array:
 
 
 def _product_forward(kernel: Array, patches: Array) -> tuple[Array, tuple[Array, Array]]:
-    return _by_client(kernel, patches), (kernel, patches)
+    return _product(kernel, patches), (kernel, patches)  # itself, so that it can be differentiated again
 
 
 def _product_backward(saved: tuple[Array, Array], out: Array) -> tuple[Array, Array]:
     kernel, patches = saved
-    return out @ patches.T, _by_client(kernel.T, out)
+    return out @ patches.T, _product(kernel.T, out)
 
 
 _product.defvjp(_product_forward, _product_backward)

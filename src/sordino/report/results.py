@@ -40,7 +40,8 @@ def summary(folder: Path) -> str:
         ).replace("|", "\\|")
         more = f"; {len(cells) - MOST_CELLS} more" if len(cells) > MOST_CELLS else ""
         if cells:
-            lines.append(f"| {path.parent.name.removeprefix('paper')} | {result['name']} | {figures}{more} |")
+            name = ", ".join(filter(None, (result["name"], result.get("scope"))))
+            lines.append(f"| {path.parent.name.removeprefix('paper')} | {name} | {figures}{more} |")
     return "\n".join(lines) + "\n"
 
 

@@ -97,6 +97,8 @@ class Plan:
 
     def _resolve(self, d: int, clients: int, task: Task | None) -> Resolved:
         if _unit(self.algorithm) is Unit.RECORD:
+            remedy = "methods that protect records train on them as they are: leave augment out"
+            require(task is None or task.augment is None, "augment", getattr(task, "augment", None), remedy)
             resolved = Resolved(*resolve_records(self, d, task))
             warnings = (*resolved.certificate.warnings, *self._plain_warnings(resolved.trust))
             return dataclasses.replace(
@@ -296,7 +298,7 @@ class Plan:
         """A model user sees sums of noisy messages: the noise of all of them, where their number is fixed."""
         noise = event.event if isinstance(event, Claimed) else event  # what is claimed is about the server
         # A first release scaled to the noise of the sum has nothing to gain from it.
-        gains = isinstance(self.cohort, Full) and not getattr(self.algorithm, "sum_at_full_sensitivity", False)
+        gains = isinstance(self.cohort, Full)
         # Not under add-remove: there the absent client's noise is missing too, and shows.
         # Nor where models depend on more than the sum: a step size looks at the norm of every message.
         only_sums = getattr(self.algorithm, "only_sums", False)  # a method must say so itself
@@ -360,6 +362,8 @@ def plan(
     if chosen not in MECHANISMS:
         raise InvalidInput("mechanism", chosen, "use one of " + ", ".join(MECHANISMS))
     if _unit(algorithm) is Unit.RECORD:
+        remedy = "methods that protect records are calibrated numerically: leave it out"
+        require(calibration == "numeric", "calibration", calibration, remedy)
         check_records(
             algorithm,
             mechanism=chosen,

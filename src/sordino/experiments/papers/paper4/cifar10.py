@@ -6,17 +6,15 @@
     python -m sordino.experiments.papers.paper4.cifar10 table3  --write results/paper4/table3.json --commit HASH
 
 The chosen settings of a column are one vmapped program: beta, gamma, clip and noise are traced, and settings share
-batches, augmentation and first weights (seed 42). The run files beside this one are single cells of the same. A cell
-goes on from its checkpoint in runs/paper4/ when called again, so that a table can be made in pieces; `--write` collects
-the cells that are there. The paper's "300 rounds" are 300 epochs of 140 rounds.
+batches, augmentation, first weights and noise (seed 42). The run files beside this one are single cells of the same. A
+cell goes on from its checkpoint in runs/paper4/ when called again, so that a table can be made in pieces; `--write`
+collects the cells that are there. The paper's "300 rounds" are 300 epochs of 140 rounds. Layers compute in bfloat16
+unless `--dtype float32` is given. Needs JAX, NumPy and SciPy alone.
 
-The paper sets its noise by sigma = sqrt(K log(1/delta)) / epsilon. `private` takes that as the std of a coordinate of
-a message, as a promise about epsilon must; the norm of the noise is then sigma sqrt(d), 3,800 times a message's.
+The paper sets its noise by sigma = sqrt(K log(1/delta)) / epsilon. `private` takes that as the std of a coordinate of a
+message, as a promise about epsilon must; the norm of the noise is then sigma sqrt(d), 3,800 times a message's.
 `private-by-norm` takes it as the norm, E||z||^2 = sigma^2, which is what the paper's Lemma 5 writes: a std of
 sigma / sqrt(d), which protects nobody, as the certificate says.
-
-Layers compute in bfloat16 unless
-`--dtype float32` is given. Needs JAX, NumPy and SciPy alone.
 """
 
 from __future__ import annotations
@@ -46,6 +44,7 @@ from sordino.simulation.running import environment
 from sordino.simulation.tasks import Task
 
 WORKERS, BATCH, SEED, ALPHA = 10, 32, 42, 0.01
+PARAMETERS = 269_722  # d of ResNet-20 for CIFAR-10
 CLAIMED = {"epsilon": 8.0, "delta": 1e-5, "messages": 300}
 SIGMA = normec_noise(CLAIMED["messages"], CLAIMED["epsilon"], CLAIMED["delta"])  # type: ignore[arg-type]
 
@@ -169,13 +168,18 @@ def train(table: str, column: str, arguments: argparse.Namespace) -> None:
     folder = arguments.folder / table
     folder.mkdir(parents=True, exist_ok=True)
     files = [file_of(folder, column, cell) for cell in chosen]
+    setup = {"norm": arguments.norm, "dtype": arguments.dtype, "images": arguments.images}
     epochs, carries, histories = [], [], []
     for file, one in zip(files, resolved, strict=True):
-        fresh = not file.exists()
-        done, carry = (0, begin(one.algorithm)) if fresh else load_checkpoint(_state(file), begin(one.algorithm))
+        done, carry, history = 0, begin(one.algorithm), []
+        if file.exists():
+            before = json.loads(file.read_text())
+            remedy = f"{file} was begun with {before['setup']}: go on with the same, or give another --folder"
+            require(before["setup"] == setup, "options", setup, remedy)
+            (done, carry), history = load_checkpoint(_state(file), carry), before["history"]
         epochs.append(done)
         carries.append(carry)
-        histories.append([] if fresh else json.loads(file.read_text())["history"])
+        histories.append(history)
     epoch = epochs[0]
     remedy = "the chosen cells stand at different epochs: choose those of one with --betas"
     require(set(epochs) == {epoch}, "epochs", sorted(set(epochs)), remedy)
@@ -197,16 +201,13 @@ def train(table: str, column: str, arguments: argparse.Namespace) -> None:
         print(f"{column}, epoch {epoch}: {shown} % ({seconds:.2f} s an epoch)", flush=True)
     for place, (file, cell) in enumerate(zip(files, chosen, strict=True)):
         save_checkpoint(_state(file), epoch, jax.tree.map(lambda leaf, place=place: leaf[place], carry))
-        plan = plan_of(table, column, cell, epoch * per_epoch, task.d)  # what was really sent
         kept = {
             "column": column,
             "cell": cell,
             "epochs": epoch,
             "messages": epoch * per_epoch,
-            "model": task.model.name,
-            "dtype": arguments.dtype,
+            "setup": setup,
             "history": histories[place],
-            "certificate": plan.resolve(task.d, task.clients).certificate.to_json(),
             "made": environment(),
         }
         write_atomically(file, json.dumps(kept).encode())
@@ -231,22 +232,27 @@ def fewer(task: Task, images: int) -> Task:
 def write(table: str, path: Path, folder: Path, commit: str) -> None:
     """The cells that have been made, as one table, and a picture of them."""
     parts = [json.loads(part.read_text()) for part in (folder / table).glob("*.json")]
-    parts.sort(key=lambda part: (list(COLUMNS).index(part["column"]), part["cell"]["beta"], part["cell"]["gamma"]))
+    parts.sort(key=lambda part: (part["cell"]["beta"], list(COLUMNS).index(part["column"]), part["cell"]["gamma"]))
     rows, guarantees = [], []
     for part in parts:
-        cell, history = part["cell"], part["history"]
+        cell, history, setup = part["cell"], part["history"], part["setup"]
+        require(setup == parts[0]["setup"] and setup["images"] is None, "folder", str(folder), "holds trial runs")
         best = history[-1] if table == "table3" else max(history, key=lambda row: row["accuracy"])
+        epochs = history[-1]["epoch"]  # the highest is chosen from all of them, so all of them count
+        messages = epochs * part["messages"] // part["epochs"]
         place = {"row": cell["row"], "column": part["column"]}
         figures = {"paper": cell["paper"], "mean": 100 * best["accuracy"], "std": None, "seeds": [SEED]}
-        sent = {"epochs": best["epoch"], "messages": best["epoch"] * part["messages"] // part["epochs"]}
+        sent = {"epochs": epochs, "messages": messages}
         rows.append(place | figures | {"beta": cell["beta"], "gamma": cell["gamma"]} | sent)
+        plan = plan_of(table, part["column"], cell, messages, PARAMETERS)
         claim = {"claim": f"epsilon {CLAIMED['epsilon']:g} at delta {CLAIMED['delta']:g}"} if table != "table3" else {}
-        guarantees.append(place | part["certificate"] | claim)
-    made, epochs = parts[0]["made"], max(part["history"][-1]["epoch"] for part in parts)
+        guarantees.append(place | plan.resolve(PARAMETERS, WORKERS).certificate.to_json() | claim)
+    made, epochs = parts[0]["made"], max(row["epochs"] for row in rows)
     what = "test accuracy (%), gamma as in the paper," if table == "table3" else "highest test accuracy (%)"
     result: dict[str, Any] = {
         "name": path.stem,
-        "metric": f"{what} within {epochs} epochs, ResNet-20 ({parts[0]['dtype']}) on CIFAR-10",
+        **({} if epochs == 300 else {"scope": f"{epochs} of 300 epochs"}),
+        "metric": f"{what} within {epochs} epochs, ResNet-20 ({parts[0]['setup']['dtype']}) on CIFAR-10",
         "note": note_of(table, epochs, rows),
         "rows": rows,
         "guarantees": guarantees,
@@ -270,6 +276,10 @@ def write(table: str, path: Path, folder: Path, commit: str) -> None:
 def note_of(table: str, epochs: int, rows: list[dict[str, Any]]) -> str:
     """What a reader must know beside the figures."""
     shorter = "" if epochs == 300 else f"{epochs} epochs, not the paper's 300. "
+    betas = {row["beta"] for row in rows}
+    wanted = {beta for beta, *_ in TABLE3["norm-ec"]} if table == "table3" else set(BETAS)
+    missing = ", ".join(f"{beta:g}" for beta in sorted(wanted - betas))
+    shorter += f"Not run: beta {missing}. " if missing else ""
     if table == "table3":
         messages = rows[0]["messages"]
         honest = ", ".join(f"{epsilon:.4g} ({relation})" for relation, epsilon in honest_epsilons(messages).items())
@@ -278,16 +288,17 @@ def note_of(table: str, epochs: int, rows: list[dict[str, Any]]) -> str:
             f"std {SIGMA:.4g} for a claimed epsilon of {CLAIMED['epsilon']:g}, over these {messages:,} messages of a "
             f"worker: epsilon {honest} at delta {CLAIMED['delta']:g} against the server."
         )
-    where = "each coordinate has std" if table == "private" else "the whole vector has norm"
+    where = "in each coordinate has std" if table == "private" else "of a message has norm"
+    best = max(row["mean"] for row in rows)
     spread = "; ".join(
         f"{column}: " + ", ".join(f"{beta} {points:.1f}" for beta, points in of_column.items())
         for column, of_column in spreads(rows).items()
     )
-    best = max(row["mean"] for row in rows)
-    learned = "" if best > 20 else f"Chance is 10 %: at a best figure of {best:.1f} no cell has learned anything. "
+    learned = f"The best is {best:.1f}, which is next to chance (10 %), so that differences mean nothing."
+    found = learned if best < 20 else f"Spread of the accuracy over gamma, in points: {spread}."
     return (
-        f"{shorter}The noise of {where} {SIGMA:.4g}, a message norm 1 at most. {learned}The paper's best is 77.56 "
-        f"(without server normalization). Spread of the accuracy over gamma, in points: {spread}."
+        f"{shorter}The noise {where} {SIGMA:.4g} times the message's bound. All cells see the same noise. {found} The "
+        "paper's best is 77.56, without server normalization."
     )
 
 
