@@ -1,11 +1,18 @@
-"""Where the tests find real data: $SORDINO_DATA, or a folder shared/data beside the checkout."""
+"""Where the tests find real data ($SORDINO_DATA, or a folder shared/data beside the checkout) and compiled programs."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-BESIDE = Path(__file__).parents[2] / "shared" / "data"
+ROOT = Path(__file__).parents[1]
+BESIDE = ROOT.parent / "shared" / "data"
 
 if "SORDINO_DATA" not in os.environ and BESIDE.is_dir():
     os.environ["SORDINO_DATA"] = str(BESIDE)
+
+# Two thirds of the suite's time is compiling. What one worker, or one command that a test starts, has compiled, the
+# others need not; and a second run needs a third of the time.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".pytest_cache" / "jax"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")

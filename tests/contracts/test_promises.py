@@ -91,10 +91,18 @@ def test_seeds_that_repeat_the_noise_of_others_are_refused(seed):
     ids=["error feedback", "scaffold"],
 )
 def test_clients_with_a_memory_gain_nothing_from_being_drawn_by_number(method):
-    def promised(cohort, some):
+    def certificate(cohort, some):
         plan = so.plan(some, rounds=20, cohort=cohort, noise_multiplier=1.0, delta=1e-5, relation="replace-one")
-        return plan.resolve(10, 100).certificate.total(Observer.MODEL_USER).epsilon
+        return plan.resolve(10, 100).certificate
 
+    def promised(cohort, some):
+        return certificate(cohort, some).total(Observer.MODEL_USER).epsilon
+
+    def said(cohort, some):
+        return "no-amplification" in {warning.code for warning in certificate(cohort, some).warnings}
+
+    assert said("fixed:10", method)
+    assert not said("full", method)
     assert promised("fixed:10", method) == pytest.approx(promised("full", method))
     without = so.fedavg(local_steps=1, local_lr=0.1, bound=so.clip(1.0))
     assert promised("fixed:10", without) < promised("full", without)

@@ -211,10 +211,12 @@ class Plan:
 
     def _sampling(self, clients: int) -> Any:
         """How the cohort is accounted."""
-        # Of clients drawn by number one comes less often if another does. Where they keep a memory that shows in later
-        # rounds, and no theorem covers it.
-        kept = self.algorithm.memory is not Memory.NONE and isinstance(self.cohort, FixedSize)
-        return FullSampling() if kept else self.cohort.sampling(clients)
+        return FullSampling() if self._memory_by_number else self.cohort.sampling(clients)
+
+    @property
+    def _memory_by_number(self) -> bool:
+        """Of clients drawn by number one comes less often if another does: seen later on where they keep a memory."""
+        return self.algorithm.memory is not Memory.NONE and isinstance(self.cohort, FixedSize)
 
     def _lattice(self, d: int) -> Any:
         bound = float(self.algorithm.bound.bound)
@@ -297,12 +299,11 @@ class Plan:
     def _seen_through_models(self, event: Event, clients: int) -> tuple[Event, Any, tuple[str, ...]]:
         """A model user sees sums of noisy messages: the noise of all of them, where their number is fixed."""
         noise = event.event if isinstance(event, Claimed) else event  # what is claimed is about the server
-        # A first release scaled to the noise of the sum has nothing to gain from it.
-        gains = isinstance(self.cohort, Full)
-        # Not under add-remove: there the absent client's noise is missing too, and shows.
+        # Not under add-remove, which local trust refuses: there the absent client's noise is missing too, and shows.
         # Nor where models depend on more than the sum: a step size looks at the norm of every message.
         only_sums = getattr(self.algorithm, "only_sums", False)  # a method must say so itself
-        if self.mechanism == "gaussian" and isinstance(noise, Gaussian) and gains and only_sums:
+        everybody = isinstance(self.cohort, Full)
+        if self.mechanism == "gaussian" and isinstance(noise, Gaussian) and everybody and only_sums:
             together = Gaussian(noise.noise_multiplier * math.sqrt(clients))
             return together, None, ("every other client adds its noise",)
         return event, None, _of(self.algorithm, "assumptions", Observer.MODEL_USER)
@@ -312,6 +313,12 @@ class Plan:
         if isinstance(self.cohort, Unreliable):
             text = "the number of clients that answer is random and seen: no amplification is claimed"
             yield Warning("unreliable-cohort", text)
+        if trust == "central" and self._memory_by_number:
+            text = (
+                f"clients keep a memory and a cohort {self.cohort} is drawn by number: no theorem amplifies that, so "
+                "nothing is gained from sampling; poisson:Q is amplified"
+            )
+            yield Warning("no-amplification", text)
         if trust == "local" and self.rounds > 1:
             text = f"a client that takes part in all {self.rounds} rounds faces the total, not the figure of one round"
             yield Warning("total-counts", text)
