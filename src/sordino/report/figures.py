@@ -14,8 +14,9 @@ import numpy as np
 from sordino.errors import require
 from sordino.experiments.reproducing import METRICS, Outcome, values_of
 from sordino.experiments.specs import FigureSpec
+from sordino.report.heat_maps import HeatMap, draw_heat_maps
 
-__all__ = ["draw", "heat_map", "plot_table"]
+__all__ = ["draw", "heat_maps", "plot_table"]
 
 Numbers = list[tuple[str, str, float, float]]  # panel, line, x, y
 
@@ -36,7 +37,7 @@ def draw(figure: FigureSpec, outcomes: list[Outcome], path: Path) -> None:
         if re.search(figure.lines, _line(outcome)) and re.search(figure.panels, outcome.point.cell.panel)
     ]
     if figure.kind == "heat-map":  # its numbers are those of the table
-        _draw_heat_map(figure, chosen, path)
+        draw_heat_maps(heat_maps(chosen, figure.metric), path, label=METRICS[figure.metric], title=figure.title)
         return
     numbers = _draw_paths(figure, chosen, path) if figure.kind == "paths" else _draw_curves(figure, chosen, path)
     names = ("panel", "line", *(("x", "y") if figure.kind == "paths" else ("round", figure.metric)))
@@ -118,39 +119,19 @@ def _draw_paths(spec: FigureSpec, outcomes: list[Outcome], path: Path) -> Number
     return numbers
 
 
-def heat_map(outcomes: list[Outcome], metric: str) -> dict[str, tuple[list[str], list[str], np.ndarray]]:
-    """Of each panel the first and the second parts of its rows "a, b", and a table of the means over seeds."""
+def heat_maps(outcomes: list[Outcome], metric: str) -> dict[str, HeatMap]:
+    """Of each panel the first and the second parts of its rows "a, b", and the means over seeds."""
     found: dict[str, dict[tuple[str, str], float]] = {}
     for outcome in outcomes:
-        down, comma, along = outcome.point.cell.row.partition(", ")
-        require(
-            bool(comma), "row", outcome.point.cell.row, "a heat map needs rows of two parts, as 'beta 1, gamma 0.1'"
-        )
-        found.setdefault(outcome.point.cell.panel, {})[down, along] = statistics.fmean(values_of(outcome, metric))
+        cell, remedy = outcome.point.cell, "a heat map needs rows of two parts, as 'beta 1, gamma 0.1'"
+        down, comma, along = cell.row.partition(", ")
+        require(bool(comma), "row", cell.row, remedy)
+        found.setdefault(cell.panel, {})[down, along] = statistics.fmean(values_of(outcome, metric))
     maps = {}
     for panel, values in found.items():
         downs, alongs = (list(dict.fromkeys(place[axis] for place in values)) for axis in (0, 1))
-        maps[panel] = downs, alongs, np.array([[values.get((a, b), np.nan) for b in alongs] for a in downs])
+        maps[panel] = HeatMap(downs, alongs, [[values.get((a, b)) for b in alongs] for a in downs])
     return maps
-
-
-def _draw_heat_map(spec: FigureSpec, outcomes: list[Outcome], path: Path) -> None:
-    maps = heat_map(outcomes, spec.metric)
-    figure, panels = _panels(spec, outcomes)
-    everything = np.concatenate([table.ravel() for _, _, table in maps.values()])
-    lowest, highest = np.nanmin(everything), np.nanmax(everything)
-    for panel, (downs, alongs, table) in maps.items():
-        axes = panels[panel]
-        axes.grid(visible=False)
-        image = axes.imshow(table, vmin=lowest, vmax=highest, aspect="auto", origin="lower", cmap="viridis")
-        axes.set_xticks(range(len(alongs)), alongs, fontsize=8)
-        axes.set_yticks(range(len(downs)), downs, fontsize=8)
-        for i, j in itertools.product(range(len(downs)), range(len(alongs))):
-            colour = "white" if table[i, j] < (lowest + highest) / 2 else "black"
-            text = "" if np.isnan(table[i, j]) else f"{table[i, j]:.1f}"
-            axes.text(j, i, text, ha="center", va="center", color=colour, fontsize=8)
-    figure.colorbar(image, ax=list(panels.values()), label=METRICS[spec.metric])
-    figure.savefig(path, dpi=90)
 
 
 def _smoothed(points: np.ndarray, window: int = 5) -> np.ndarray:

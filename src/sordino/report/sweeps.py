@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import itertools
 import json
 import math
 import statistics
@@ -17,6 +16,7 @@ from sordino.privacy.accountants import epsilon_of
 from sordino.privacy.events import ByHolder, Composed, Disjoint, Event, parts_of
 from sordino.privacy.selection import selection_epsilon
 from sordino.report.curves import MEASURES
+from sordino.report.heat_maps import HeatMap, draw_heat_maps
 from sordino.types import Relation
 
 __all__ = ["RULES", "best_point", "plot_heat_map", "rule_for", "tidy_table", "tuning_cost", "write_table"]
@@ -108,8 +108,6 @@ def plot_heat_map(rows: Sequence[Row], varied: Sequence[str], rule: str, path: P
 
     Values of which one seed diverged are lost; those that no point has stay empty.
     """
-    from matplotlib.figure import Figure
-
     column, _ = RULES[rule]
     keys = [key for key in _without_seed(varied) if len({row[key] for row in rows}) > 1]
     numbers = [key for key in keys if all(isinstance(row[key], int | float) for row in rows)]
@@ -119,33 +117,19 @@ def plot_heat_map(rows: Sequence[Row], varied: Sequence[str], rule: str, path: P
         return False
     down, along = sorted(across, key=keys.index)
     others = [key for key in keys if key not in across]
-    panels = _by_values(rows, others)
-    down_values, along_values = (sorted({row[key] for row in rows}) for key in (down, along))
+    downs, alongs = (sorted({row[key] for row in rows}) for key in (down, along))
     factor = 100.0 if column.startswith("accuracy") else 1.0
-    figure = Figure(figsize=(4.6 * len(panels) + 1, 4.2), layout="constrained")
-    found = {
-        (values, *place): math.nan if any(row["diverged"] for row in group) else factor * _mean(group, column)
-        for values, panel in panels.items()
-        for place, group in _by_values(panel, [down, along]).items()
-    }
-    finite = [value for value in found.values() if math.isfinite(value)]
-    low, high = (min(finite), max(finite)) if finite else (0.0, 1.0)
-    all_axes = figure.subplots(1, len(panels), squeeze=False)[0]
-    for axes, values in zip(all_axes, panels, strict=True):
-        grid = [[found.get((values, a, b), math.nan) for b in along_values] for a in down_values]
-        image = axes.imshow(grid, origin="lower", aspect="auto", vmin=low, vmax=high)
-        axes.set_xticks(range(len(along_values)), [f"{value:g}" for value in along_values], rotation=45)
-        axes.set_yticks(range(len(down_values)), [f"{value:g}" for value in down_values])
-        axes.set(xlabel=along, ylabel=down)
-        axes.set_title(", ".join(f"{key} = {value}" for key, value in zip(others, values, strict=True)), fontsize=9)
-        for (i, line), j in itertools.product(enumerate(grid), range(len(along_values))):
-            lost = (values, down_values[i], along_values[j]) in found
-            text = f"{line[j]:.3g}" if not math.isnan(line[j]) else "lost" if lost else ""
-            axes.text(
-                j, i, text, ha="center", va="center", color="black" if math.isnan(line[j]) else "white", fontsize=7
-            )
-    figure.colorbar(image, ax=all_axes.tolist(), label=column + (" (%)" if factor == 100 else ""))
-    figure.savefig(path, dpi=130)
+    maps = {}
+    for values, panel in _by_values(rows, others).items():
+        found = {
+            place: math.nan if any(row["diverged"] for row in group) else factor * _mean(group, column)
+            for place, group in _by_values(panel, [down, along]).items()
+        }
+        name = ", ".join(f"{key} = {value}" for key, value in zip(others, values, strict=True))
+        table = [[found.get((a, b)) for b in alongs] for a in downs]
+        maps[name] = HeatMap([f"{value:g}" for value in downs], [f"{value:g}" for value in alongs], table)
+    label = column + (" (%)" if factor == 100 else "")
+    draw_heat_maps(maps, path, label=label, down=down, along=along)
     return True
 
 
