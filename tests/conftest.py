@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 BESIDE = ROOT.parent / "shared" / "data"
@@ -16,3 +19,16 @@ if "SORDINO_DATA" not in os.environ and BESIDE.is_dir():
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".pytest_cache" / "jax"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+
+
+@pytest.fixture(scope="session")
+def needs() -> Callable[[str], None]:
+    """`needs("adult")` skips a test where that data set is not on this machine."""
+
+    def skip_without(name: str) -> None:
+        from sordino.data import where
+
+        if where(name) is None:
+            pytest.skip(f"{name} is not here")
+
+    return skip_without

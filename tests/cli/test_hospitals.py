@@ -14,6 +14,11 @@ HEART = str(Path(__file__).parents[2] / "src/sordino/experiments/papers/paper2/r
 HOSPITALS = {"cleveland": (203, 4.9e-6), "hungarian": (175, 5.7e-6), "switzerland": (31, 3.2e-5), "va": (88, 1.1e-5)}
 
 
+@pytest.fixture(autouse=True)
+def patients(needs):
+    needs("heart-disease")
+
+
 def plan(*arguments: str):
     return CliRunner().invoke(app, ["plan", HEART, *arguments])
 

@@ -34,19 +34,13 @@ from sordino.data._files import File, Source
 from sordino.data._text import VOCABULARY
 from sordino.errors import InvalidInput
 
-
-def needs(name: str) -> None:
-    if where(name) is None:
-        pytest.skip(f"{name} is not here")
-
-
 # --- Public data sets --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow if name.startswith("cifar") else ()) for name in CATALOGUE]
 )
-def test_a_data_set_is_what_the_catalogue_says(name):
+def test_a_data_set_is_what_the_catalogue_says(name, needs):
     needs(name)
     entry, data = CATALOGUE[name], load(name)
     assert data.name == name
@@ -67,7 +61,7 @@ def test_a_data_set_is_what_the_catalogue_says(name):
 
 
 @pytest.mark.parametrize("name", ["mnist", "fashion-mnist", "digits", pytest.param("cifar10", marks=pytest.mark.slow)])
-def test_images_are_standardised_unless_told_otherwise(name):
+def test_images_are_standardised_unless_told_otherwise(name, needs):
     needs(name)
     data = load(name)
     channels = tuple(range(data.x.ndim - 1))
@@ -77,7 +71,7 @@ def test_images_are_standardised_unless_told_otherwise(name):
     assert (plain.x.min(), plain.x.max()) == (0, 1)
 
 
-def test_classes_of_the_image_sets():
+def test_classes_of_the_image_sets(needs):
     needs("fashion-mnist")
     needs("mnist")
     assert np.bincount(load("fashion-mnist").y).tolist() == [6000] * 10
@@ -98,7 +92,7 @@ def test_embedded_data_is_small():
     assert sum(file.stat().st_size for file in embedded.iterdir()) < 60_000
 
 
-def test_heart_disease_by_hospital():
+def test_heart_disease_by_hospital(needs):
     needs("heart-disease")
     data = load("heart-disease")
     assert data.client_names == ("cleveland", "hungarian", "switzerland", "va")
@@ -114,7 +108,7 @@ def test_heart_disease_by_hospital():
     assert (data.x[:, 8:11].sum(axis=1) <= 1).all()
 
 
-def test_adult_by_occupation():
+def test_adult_by_occupation(needs):
     needs("adult")
     data = load("adult")
     assert data.client_names[0] == "?"
@@ -126,7 +120,7 @@ def test_adult_by_occupation():
     assert np.abs(data.x).max() <= 1
 
 
-def test_tiny_shakespeare_windows_continue_each_other():
+def test_tiny_shakespeare_windows_continue_each_other(needs):
     needs("tiny-shakespeare")
     data = load("tiny-shakespeare")
     assert len(VOCABULARY) == data.classes == 65
@@ -143,7 +137,7 @@ def test_tiny_shakespeare_windows_continue_each_other():
 
 
 @pytest.mark.slow
-def test_cifar10_archive_and_arrays_hold_the_same():
+def test_cifar10_archive_and_arrays_hold_the_same(needs):
     """Packed again as the publisher packs them, the arrays have the publisher's SHA-1; read back, they are equal."""
     needs("cifar10")
     path = Path(where("cifar10"), "cifar10.npz")

@@ -75,7 +75,8 @@ def test_a_model_user_sees_the_noise_of_all_only_when_all_take_part():
         assert certificate.total(Observer.SERVER).epsilon == pytest.approx(1.0, rel=1e-6)  # nothing is amplified
 
 
-def test_weights_change_the_message_and_its_noise_together():
+def test_weights_change_the_message_and_its_noise_together(needs):
+    needs("heart-disease")
     task = so.task("heart-disease")
     plain, weighted = (
         resolved(method=so.noisy_mb_sgd(**USUAL, weights=weights), task=task) for weights in ("clients", "records")
@@ -87,7 +88,8 @@ def test_weights_change_the_message_and_its_noise_together():
     assert weighted.certificate.total(Observer.SERVER).epsilon == pytest.approx(1.0, rel=1e-6)
 
 
-def test_each_hospital_is_named():
+def test_each_hospital_is_named(needs):
+    needs("heart-disease")
     text = str(resolved(task=so.task("heart-disease")).certificate)
     for line in ("203 of cleveland", "175 of hungarian", "31 of switzerland", "88 of va"):
         assert f"server, over all 10 rounds: epsilon = 1.0000, delta = 1e-05 for one record of {line}" in text
