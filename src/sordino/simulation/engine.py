@@ -323,8 +323,8 @@ def _run_chunks(
 def _over_clients(leaf: jax.Array) -> jax.Array:
     """The sum over the first axis.
 
-    XLA lays a long sum's clients innermost on a GPU, and to that end transposes all that leads up to it. A product of
-    two rows with a matrix it leaves alone.
+    XLA lays a long sum's clients innermost on a GPU, and to that end transposes all that leads up to it. For a product
+    of two rows with a matrix (of one it would make a sum again) it has no reason to.
     """
     if leaf.ndim < 3 or not jnp.issubdtype(leaf.dtype, jnp.floating) or jax.default_backend() != "gpu":
         return leaf.sum(axis=0)
