@@ -1,10 +1,10 @@
 """`make bench-gpu`: one round of alpha-NormEC on ResNet-20 beside one plain step on the same images, in one run.
 
-Ten workers with 32 images each take their gradients at the same weights, so the engine's forward pass is that of one
-batch of 320, with one set of weights, and only the gradients of the weights are taken apart. The plain step is one
-gradient of the mean loss over the 320 images and one step along it, with our convolution and with XLA's own. "copied"
-gives each worker weights of its own, as methods with local steps must. Runs on whatever device JAX has, with nothing
-installed but JAX, NumPy and SciPy.
+Ten workers with 32 images each take their gradients at the same weights; a convolution repeats its small kernel for
+each of them, which is faster than one product and a second layout of the patches. The plain step is one gradient of the
+mean loss over the 320 images and one step along it, with our convolution and with XLA's own. "copied" gives each worker
+weights of its own, as methods with local steps must. Runs on whatever device JAX has, with nothing installed but JAX,
+NumPy and SciPy.
 """
 
 from __future__ import annotations

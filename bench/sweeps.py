@@ -75,8 +75,8 @@ def main() -> None:
         "seconds_all_alone": each * len(points),
         "seconds_sweep": whole,
         "seconds_sweep_compiled": again,
-        "ratio": again / (each * len(points)),  # both compiled
-        "ratio_with_compiling_the_sweep": whole / (each * len(points)),
+        "ratio_compiled": again / (each * len(points)),
+        "ratio_with_compiling_the_sweep": whole / (each * len(points)),  # and not the single runs
         "largest_difference_of_accuracy": max(differences),
         "best_accuracy": max(run.accuracy for run in together),
         "environment": environment(),

@@ -226,9 +226,10 @@ class ErrorFeedback:
             return self.first.bound
         if self.start == "noisy":
             return self.bound.bound
-        require(self.clients is not None, "memory", self.start, "needs the number of clients: run it from a plan")
+        if self.clients is None:
+            raise InvalidInput("memory", self.start, "needs the number of clients: run it from a plan")
         # A little less than sqrt(n) pays for the rounding of the product and of the noise of the sum.
-        return (1 - 1e-6) * jnp.sqrt(self.clients) * self.bound.bound  # type: ignore[arg-type]
+        return (1 - 1e-6) * jnp.sqrt(self.clients) * self.bound.bound
 
     def _started(self, message: Vector) -> Vector:
         """What a first message, or the mean of all, adds to the memory."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as jsonlib
-import subprocess
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -45,7 +44,7 @@ def reproduce_command(
     with points_progress(len(spec.points(quick)) * len(spec.seeds(quick))) as progress:
         outcomes = reproduce(spec, quick=quick, progress=progress)
     command = f"sordino reproduce {name}" + (" --quick" if quick else "")
-    result = result_of(spec, outcomes, command=command, commit=commit or _commit(), quick=quick)
+    result = result_of(spec, outcomes, command=command, commit=commit, quick=quick)
     folder = (out or Path("runs/reproduce" if quick else "results")) / f"paper{spec.paper}"
     folder.mkdir(parents=True, exist_ok=True)
     written = folder / f"{spec.name}.json"
@@ -118,13 +117,3 @@ def _show_result(title: str, result: dict[str, Any], quick: bool) -> None:
     console.print("What the runs promise over all rounds, and what the paper claims:")
     for line in promise_lines(result["guarantees"]):
         console.print(f"- {line}", highlight=False, markup=False)
-
-
-def _commit() -> str:
-    """What git says of the folder that the code is in."""
-    describe = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    try:
-        done = subprocess.run(describe, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    return done.stdout.strip()

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from sordino.errors import InvalidInput
+from sordino.experiments.provenance import provenance
 from sordino.experiments.specs import Point, Spec
-from sordino.simulation.running import Run, environment
+from sordino.simulation.running import Run
 from sordino.simulation.sweep import Point as SweepPoint
 from sordino.simulation.sweep import sweep
 
@@ -87,7 +88,9 @@ METRICS = {
 }
 
 
-def result_of(spec: Spec, outcomes: list[Outcome], *, command: str, commit: str, quick: bool = False) -> dict[str, Any]:
+def result_of(
+    spec: Spec, outcomes: list[Outcome], *, command: str, commit: str | None = None, quick: bool = False
+) -> dict[str, Any]:
     """The form in which results are kept: rows, guarantees, provenance."""
     rows, guarantees = [], []
     for outcome in outcomes:
@@ -104,7 +107,6 @@ def result_of(spec: Spec, outcomes: list[Outcome], *, command: str, commit: str,
         )
         certificate = outcome.runs[0].certificate.to_json()
         guarantees.append({"row": cell.row, "column": cell.column, "claim": cell.claim, **certificate})
-    made = environment()
     return {
         "name": spec.name,
         "title": spec.file.title,
@@ -112,13 +114,7 @@ def result_of(spec: Spec, outcomes: list[Outcome], *, command: str, commit: str,
         "note": " ".join(note for note in (spec.file.quick.note if quick else "", spec.file.note) if note),
         "rows": rows,
         "guarantees": guarantees,
-        "provenance": {
-            "commit": commit,
-            "versions": {name: made[name] for name in ("sordino", "jax", "numpy", "python")},
-            "device": made["device"],
-            "date": made["date"],
-            "command": command,
-        },
+        "provenance": provenance(command, commit),
     }
 
 

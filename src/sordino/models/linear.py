@@ -14,6 +14,7 @@ hinge: v* is exact. For any other loss `moreau` finds v* by subgradient steps, i
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import jax
@@ -73,7 +74,8 @@ def moreau(model: Model, beta: float, *, steps: int = 50) -> Model:
 
     def envelope(w: Params, record: Batch) -> Array:
         def distance(v: Params) -> Array:
-            return sum(jnp.sum((a - b) ** 2) for a, b in zip(jax.tree.leaves(w), jax.tree.leaves(v), strict=True))  # type: ignore[return-value]
+            squares: list[Array] = jax.tree.leaves(jax.tree.map(lambda a, b: jnp.sum((a - b) ** 2), w, v))
+            return functools.reduce(jnp.add, squares)
 
         def h(v: Params) -> Array:
             return model.loss(v, record) + beta / 2 * distance(v)

@@ -157,10 +157,9 @@ def _loop(
     number = jnp.int32(k)
     who, _ = setting.cohort.draw(engine.round_key(key, number, engine.COHORT), setting.population)
     shared = (algorithm, mechanism, records, algorithm.broadcast(carry.server), key, number)
-    total = None
-    for client in who:
-        sums = _one_client(client, shared, setting)
-        total = sums if total is None else jax.tree.map(jnp.add, total, sums)
-    server, _ = engine.serve(algorithm, mechanism, carry.server, total, key=key, k=number, setting=setting)  # type: ignore[arg-type]
+    total = _one_client(who[0], shared, setting)
+    for client in who[1:]:
+        total = jax.tree.map(jnp.add, total, _one_client(client, shared, setting))
+    server, _ = engine.serve(algorithm, mechanism, carry.server, total, key=key, k=number, setting=setting)
     result: Carry = jax.block_until_ready(Carry(server, carry.clients))
     return result

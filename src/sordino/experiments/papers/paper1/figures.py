@@ -21,7 +21,6 @@ import argparse
 import csv
 import json
 import statistics
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -31,8 +30,8 @@ import numpy as np
 
 import sordino as so
 from sordino.algorithms import METHODS
+from sordino.experiments.provenance import provenance
 from sordino.simulation import Run
-from sordino.simulation.running import environment
 
 HERE = Path(__file__).parent
 ROOT = Path()  # run from the root of a clone
@@ -116,7 +115,6 @@ def write_curves(panel: str, runs: dict[tuple[str, str], list[Run]], path: Path)
 
 def write_table(name: str, metric: str, rows: list[dict[str, Any]], guarantees: Any, options: Any) -> None:
     """Numbers with what they were made by."""
-    made = environment()
     small = [f"--{key} {value}" for key in ("rounds", "clients") if (value := getattr(options, key))]
     part = "figure1" if name == "figure1" else name.removeprefix("figure2-")
     command = [
@@ -130,21 +128,9 @@ def write_table(name: str, metric: str, rows: list[dict[str, Any]], guarantees: 
         "metric": metric,
         "rows": rows,
         "guarantees": guarantees,
-        "provenance": {
-            "commit": options.commit or commit(),
-            "versions": {package: made[package] for package in ("sordino", "jax", "numpy", "python")},
-            "device": made["device"],
-            "date": made["date"],
-            "command": " ".join(command),
-        },
+        "provenance": provenance(" ".join(command), options.commit),
     }
     (options.out / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
-
-
-def commit() -> str:
-    """What the code is at."""
-    describe = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    return subprocess.run(describe, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def numbers(options: argparse.Namespace) -> None:

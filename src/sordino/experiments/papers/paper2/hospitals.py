@@ -10,7 +10,6 @@ test patients are every third of all hospitals; 20 seeds draw the noise.
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +22,7 @@ from scipy import stats
 import sordino as so
 from sordino.config import load_config
 from sordino.data import FederatedData
-from sordino.simulation.running import environment
+from sordino.experiments.provenance import provenance
 from sordino.simulation.tasks import Task
 
 HERE, ROOT = Path(__file__).parent, Path()  # results and figures go below the root of a clone
@@ -89,19 +88,6 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-def provenance(module: str) -> dict[str, Any]:
-    """What a result was made with."""
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
-    made = environment()
-    return {
-        "commit": commit.stdout.strip(),
-        "versions": {name: made[name] for name in ("sordino", "jax", "numpy", "python")},
-        "device": made["device"],
-        "date": made["date"],
-        "command": f"python -m {module}",
-    }
-
-
 def main() -> None:
     """All cells."""
     rows, guarantees = [], []
@@ -115,7 +101,7 @@ def main() -> None:
         "metric": "test accuracy (%), ci95 is half of the 95 % interval of the mean",
         "rows": rows,
         "guarantees": guarantees,
-        "provenance": provenance("sordino.experiments.papers.paper2.hospitals"),
+        "provenance": provenance("python -m sordino.experiments.papers.paper2.hospitals"),
     }
     path = ROOT / "results/paper2/hospitals.json"
     path.parent.mkdir(parents=True, exist_ok=True)

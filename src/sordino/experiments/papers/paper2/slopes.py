@@ -18,7 +18,8 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 import sordino as so
-from sordino.experiments.papers.paper2.hospitals import ROOT, provenance
+from sordino.experiments.papers.paper2.hospitals import ROOT
+from sordino.experiments.provenance import provenance
 
 BASE = {"n": 200, "M": 10, "d": 10, "epsilon": 1.0}
 VALUES: dict[str, tuple[float, ...]] = {
@@ -214,7 +215,7 @@ def main() -> None:
         "rows": rows,
         "rounds": found,
         "guarantees": [],
-        "provenance": provenance("sordino.experiments.papers.paper2.slopes"),
+        "provenance": provenance("python -m sordino.experiments.papers.paper2.slopes"),
     }
     (ROOT / "results/paper2/slopes.json").write_text(json.dumps(result, indent=1) + "\n")
 

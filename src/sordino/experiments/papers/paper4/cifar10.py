@@ -22,7 +22,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -34,6 +33,7 @@ import numpy as np
 
 import sordino as so
 from sordino.errors import require
+from sordino.experiments.provenance import provenance
 from sordino.privacy.gaussian import gaussian_epsilon
 from sordino.privacy.published import normec_noise
 from sordino.report.sweeps import plot_heat_map
@@ -45,8 +45,8 @@ from sordino.simulation.tasks import Task
 
 WORKERS, BATCH, SEED, ALPHA = 10, 32, 42, 0.01
 PARAMETERS = 269_722  # d of ResNet-20 for CIFAR-10
-CLAIMED = {"epsilon": 8.0, "delta": 1e-5, "messages": 300}
-SIGMA = normec_noise(CLAIMED["messages"], CLAIMED["epsilon"], CLAIMED["delta"])  # type: ignore[arg-type]
+EPSILON, DELTA, MESSAGES = 8.0, 1e-5, 300  # what the paper claims, and for how many messages
+SIGMA = normec_noise(MESSAGES, EPSILON, DELTA)
 
 
 def norm_ec(beta: float, gamma: float) -> Any:
@@ -105,7 +105,7 @@ def plan_of(table: str, column: str, cell: dict[str, Any], rounds: int, d: int) 
     if table == "table3":
         return so.plan(method, rounds=rounds)
     sigma = SIGMA if table == "private" else SIGMA / math.sqrt(d)
-    return so.plan(method, rounds=rounds, trust="local", noise_multiplier=sigma, delta=CLAIMED["delta"])
+    return so.plan(method, rounds=rounds, trust="local", noise_multiplier=sigma, delta=DELTA)
 
 
 def stacked(parts: list[Any]) -> Any:
@@ -229,7 +229,7 @@ def fewer(task: Task, images: int) -> Task:
     return Task(task.name, small, task.model, augment=task.augment)
 
 
-def write(table: str, path: Path, folder: Path, commit: str) -> None:
+def write(table: str, path: Path, folder: Path, commit: str | None) -> None:
     """The cells that have been made, as one table, and a picture of them."""
     parts = [json.loads(part.read_text()) for part in (folder / table).glob("*.json")]
     parts.sort(key=lambda part: (part["cell"]["beta"], list(COLUMNS).index(part["column"]), part["cell"]["gamma"]))
@@ -245,9 +245,10 @@ def write(table: str, path: Path, folder: Path, commit: str) -> None:
         sent = {"epochs": epochs, "messages": messages}
         rows.append(place | figures | {"beta": cell["beta"], "gamma": cell["gamma"]} | sent)
         plan = plan_of(table, part["column"], cell, messages, PARAMETERS)
-        claim = {"claim": f"epsilon {CLAIMED['epsilon']:g} at delta {CLAIMED['delta']:g}"} if table != "table3" else {}
+        claim = {"claim": f"epsilon {EPSILON:g} at delta {DELTA:g}"} if table != "table3" else {}
         guarantees.append(place | plan.resolve(PARAMETERS, WORKERS).certificate.to_json() | claim)
-    made, epochs = parts[0]["made"], max(row["epochs"] for row in rows)
+    epochs = max(row["epochs"] for row in rows)
+    command = f"python -m sordino.experiments.papers.paper4.cifar10 {table} --column ... --epochs {epochs}"
     what = "test accuracy (%), gamma as in the paper," if table == "table3" else "highest test accuracy (%)"
     result: dict[str, Any] = {
         "name": path.stem,
@@ -256,13 +257,7 @@ def write(table: str, path: Path, folder: Path, commit: str) -> None:
         "note": note_of(table, epochs, rows),
         "rows": rows,
         "guarantees": guarantees,
-        "provenance": {
-            "commit": commit,
-            "versions": {name: made[name] for name in ("sordino", "jax", "numpy", "python")},
-            "device": made["device"],
-            "date": made["date"],
-            "command": f"python -m sordino.experiments.papers.paper4.cifar10 {table} --column ... --epochs {epochs}",
-        },
+        "provenance": provenance(command, commit, parts[0]["made"]),
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=1) + "\n")
@@ -285,8 +280,9 @@ def note_of(table: str, epochs: int, rows: list[dict[str, Any]]) -> str:
         honest = ", ".join(f"{epsilon:.4g} ({relation})" for relation, epsilon in honest_epsilons(messages).items())
         return (
             f"{shorter}No noise is added here, so these runs promise nothing. The noise of the paper's private runs, "
-            f"std {SIGMA:.4g} for a claimed epsilon of {CLAIMED['epsilon']:g}, over these {messages:,} messages of a "
-            f"worker: epsilon {honest} at delta {CLAIMED['delta']:g} against the server."
+            f"std {SIGMA:.4g} for a claimed epsilon of {EPSILON:g}, over these {messages:,} messages of a "
+            f"worker: epsilon {honest} at delta {DELTA:g} for one client against the server, over all of them (exact "
+            "Gaussian)."
         )
     where = "in each coordinate has std" if table == "private" else "of a message has norm"
     best = max(row["mean"] for row in rows)
@@ -305,7 +301,7 @@ def note_of(table: str, epochs: int, rows: list[dict[str, Any]]) -> str:
 def honest_epsilons(messages: int) -> dict[str, float]:
     """What the paper's noise in each coordinate promises a worker whose messages the server sees."""
     return {
-        relation: gaussian_epsilon(units * math.sqrt(messages) / SIGMA, CLAIMED["delta"])
+        relation: gaussian_epsilon(units * math.sqrt(messages) / SIGMA, DELTA)
         for relation, units in (("zero-out", 1), ("replace-one", 2))
     }
 
@@ -343,12 +339,6 @@ def _finite(values: Any) -> list[float | None]:
     return [float(value) if math.isfinite(value) else None for value in np.asarray(values)]
 
 
-def _commit() -> str:
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "unknown"
-
-
 def main() -> None:
     """Train a column, or write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -366,7 +356,7 @@ def main() -> None:
     parser.add_argument("--commit", default=None, help="what the code is at, for the record")
     arguments = parser.parse_args()
     if arguments.write:
-        write(arguments.table, arguments.write, arguments.folder, arguments.commit or _commit())
+        write(arguments.table, arguments.write, arguments.folder, arguments.commit)
         return
     usual = (0.01, 0.1, 1.0, 10.0) if arguments.table == "table3" else BETAS
     arguments.betas = tuple(arguments.betas or usual)

@@ -27,7 +27,6 @@ import argparse
 import dataclasses
 import json
 import math
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +38,12 @@ from scipy import stats
 
 import sordino as so
 from sordino.data import robust_regression
+from sordino.experiments.provenance import commit_of_the_code, provenance
 from sordino.mechanisms import none
 from sordino.models import Batch
 from sordino.privacy.published import normec_noise
 from sordino.simulation.cohort import Cohort, Full, Poisson
 from sordino.simulation.engine import Carry, Setting, run_round
-from sordino.simulation.running import environment
 
 ROOT = Path()  # run from the root of a clone
 RESULTS, FIGURES = ROOT / "results" / "paper4", ROOT / "docs" / "figures"
@@ -114,16 +113,16 @@ def started(problem: Problem, x0: jax.Array, R: float) -> jax.Array:
 def rate(problem: Problem, horizons: tuple[int, ...]) -> dict[str, Any]:
     """min_k and mean_k of ||grad f|| for each K, and their slopes with confidence intervals (95 %)."""
     found: dict[str, Any] = {"K": list(horizons), "min": [], "mean": []}
+    key = jax.random.key(0)
     for K in horizons:
         R = D / math.sqrt(K + 1)
         gamma = BETA / problem.L_max * D / (ALPHA + D) / math.sqrt(K + 1)
         bound = so.smoothed_normalize(ALPHA)
         method = so.error_feedback(beta=BETA, server_lr=gamma, bound=bound, server_normalization=True, R=R)
         assert method.warnings() == ()
-        key = jax.random.key(0)
 
         def norms_from(x0: jax.Array, method: Any = method, R: float = R, K: int = K) -> jax.Array:
-            return gradient_norms(problem, method, none(), x0, started(problem, x0, R), K, key)  # noqa: B023
+            return gradient_norms(problem, method, none(), x0, started(problem, x0, R), K, key)
 
         starts = jax.vmap(problem.task.initial)(jax.random.split(jax.random.key(2), STARTS))
         norms = np.asarray(jax.jit(jax.vmap(norms_from))(starts), np.float64)
@@ -204,15 +203,8 @@ def row(name: str, column: str, mean: float, paper: float | None = None) -> dict
 
 def write(name: str, metric: str, rows: list[dict[str, Any]], commit: str) -> None:
     """A result; these runs are measurements of convergence and promise nobody anything."""
-    made = environment()
-    provenance = {
-        "commit": commit,
-        "versions": {part: made[part] for part in ("sordino", "jax", "numpy", "python")},
-        "device": made["device"],
-        "date": made["date"],
-        "command": "python -m sordino.experiments.papers.paper4.convergence",
-    }
-    result = {"name": name, "metric": metric, "rows": rows, "guarantees": [], "provenance": provenance}
+    made = provenance("python -m sordino.experiments.papers.paper4.convergence", commit)
+    result = {"name": name, "metric": metric, "rows": rows, "guarantees": [], "provenance": made}
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
 
@@ -238,8 +230,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="short horizons, few seeds; writes nothing")
     quick = parser.parse_args().quick
-    describe = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    commit = subprocess.run(describe, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    commit = commit_of_the_code()  # before hours of work, in which it may change
     horizons, seeds, K = (HORIZONS[:3], 5, 200) if quick else (HORIZONS, 50, 3000)
     problems = {name: Problem(regularisation) for name, regularisation in PROBLEMS.items()}
     rates = {name: rate(problem, horizons) for name, problem in problems.items()}

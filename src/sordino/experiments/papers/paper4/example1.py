@@ -9,14 +9,13 @@ began; with error compensation it goes to 0.
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
 import sordino as so
 from sordino.config import load_config
-from sordino.simulation.running import environment
+from sordino.experiments.provenance import provenance
 
 HERE = Path(__file__).parent
 ROOT = Path()  # run from the root of a clone
@@ -27,8 +26,6 @@ PAPER = {"dp-sgd": 2.0, "norm-ec": 0.0}
 
 def main() -> None:
     """Run both, write results/paper4/example1.json and docs/figures/paper4-example1.png."""
-    describe = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    commit = subprocess.run(describe, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
     figure = Figure(figsize=(6, 3.5), layout="constrained")
     axes = figure.subplots()
     rows, guarantees = [], []
@@ -47,20 +44,12 @@ def main() -> None:
     axes.grid(alpha=0.3)
     axes.legend()
     figure.savefig(ROOT / "docs" / "figures" / "paper4-example1.png", dpi=110)
-    made = environment()
-    provenance = {
-        "commit": commit,
-        "versions": {name: made[name] for name in ("sordino", "jax", "numpy", "python")},
-        "device": made["device"],
-        "date": made["date"],
-        "command": "python -m sordino.experiments.papers.paper4.example1",
-    }
     result = {
         "name": "example1",
         "metric": "distance to the minimiser x = 0",
         "rows": rows,
         "guarantees": guarantees,
-        "provenance": provenance,
+        "provenance": provenance("python -m sordino.experiments.papers.paper4.example1"),
     }
     path = ROOT / "results" / "paper4" / "example1.json"
     path.parent.mkdir(parents=True, exist_ok=True)
