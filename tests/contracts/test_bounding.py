@@ -4,6 +4,7 @@ import importlib
 import inspect
 import math
 import pkgutil
+import re
 from fractions import Fraction
 
 import jax
@@ -19,7 +20,7 @@ from sordino.types import Bounder, BoundInfo, Relation
 
 NAMES = [module.name for module in pkgutil.iter_modules(bounding.__path__) if not module.name.startswith("_")]
 FACTORIES = {name: getattr(importlib.import_module(f"sordino.bounding.{name}"), name) for name in NAMES}
-SIZES = (1, 2, 32, 33, 1025, 40_000)  # on both sides of the levels of the summation tree
+SIZES = (1, 2, 64, 65, 4097, 40_000)  # on both sides of the levels of the sum
 BIG = 3_000_000
 
 every_bounder = pytest.mark.parametrize("name", NAMES)
@@ -138,6 +139,19 @@ def test_the_exact_test_has_teeth():
     assert any(exceeds(naive_clip(normal(1000, seed), 0.7), 0.7) for seed in range(20))
     assert exceeds(sequential_clip(all_equal(BIG), 0.7), 0.7)
     assert not np.any(naive_clip(one_huge(10), 0.7))  # the norm overflowed: all is lost
+
+
+@pytest.mark.parametrize("d", [64**2, 64**3, 7850])
+def test_the_compiler_keeps_the_levels_of_a_sum_apart(d):
+    # The proof is about rows of 64. Merged, a sum would run over all of them in an order that nobody knows.
+    text = jax.jit(jax.vmap(bounding.clip(1.0))).lower(jnp.ones((3, d))).compile().as_text()
+    sizes = {
+        name: math.prod(int(n) for n in shape.split(",") if n)
+        for name, shape in re.findall(r"(%[\w.-]+) = f32\[([\d,]*)\]", text)
+    }
+    sums = re.findall(r"(%[\w.-]+) = f32\S* reduce\((%[\w.-]+),.*reduce_sum", text)
+    assert len(sums) == math.ceil(math.log(d, 64))
+    assert max(sizes[row] / sizes[total] for total, row in sums) <= 64
 
 
 @every_bounder

@@ -83,19 +83,22 @@ def resnet20(
         )
 
     def logits(params: ResNet20, x: Array, weight: Array) -> Array:
-        def layer(x: Array, kernel: Array, n: Norm, stride: int = 1) -> Array:
-            x = conv2d(x, kernel.astype(dtype), stride=stride, padding="SAME").astype(jnp.float32)
-            standard = _by_group(x) if norm == "group" else _by_batch(x, weight)
-            return (n.scale[:, None, None, None] * standard + n.shift[:, None, None, None]).astype(dtype)
+        wide = params.kernel.dtype
+        narrow = jnp.bfloat16 if dtype == "bfloat16" else wide
 
-        x = x.transpose(3, 1, 2, 0).astype(dtype)
+        def layer(x: Array, kernel: Array, n: Norm, stride: int = 1) -> Array:
+            x = conv2d(x, kernel.astype(narrow), stride=stride, padding="SAME").astype(wide)
+            standard = _by_group(x) if norm == "group" else _by_batch(x, weight)
+            return (n.scale[:, None, None, None] * standard + n.shift[:, None, None, None]).astype(narrow)
+
+        x = x.transpose(3, 1, 2, 0).astype(narrow)
         x = jax.nn.relu(layer(x, params.kernel, params.norm))
         for block in params.blocks:
             shortcut = _shortcut(x, block.kernel1.shape[-1])
             stride = 1 if shortcut is x else 2
             x = jax.nn.relu(layer(x, block.kernel1, block.norm1, stride))
             x = jax.nn.relu(layer(x, block.kernel2, block.norm2) + shortcut)
-        return params.dense(jnp.mean(x.astype(jnp.float32), axis=(1, 2)).T)
+        return params.dense(jnp.mean(x.astype(wide), axis=(1, 2)).T)
 
     chunk = CHUNK if norm == "group" else None
     return classifier(init, logits, "resnet20", input_shape=input_shape, chunk=chunk)
