@@ -16,7 +16,7 @@ from sordino.experiments.reproducing import METRICS, Outcome, values_of
 from sordino.experiments.specs import FigureSpec
 from sordino.report.heat_maps import HeatMap, draw_heat_maps
 
-__all__ = ["draw", "heat_maps", "plot_table"]
+__all__ = ["draw", "heat_maps", "plot_curves", "plot_table"]
 
 Numbers = list[tuple[str, str, float, float]]  # panel, line, x, y
 
@@ -39,7 +39,10 @@ def draw(figure: FigureSpec, outcomes: list[Outcome], path: Path) -> None:
     if figure.kind == "heat-map":  # its numbers are those of the table
         draw_heat_maps(heat_maps(chosen, figure.metric), path, label=METRICS[figure.metric], title=figure.title)
         return
-    numbers = _draw_paths(figure, chosen, path) if figure.kind == "paths" else _draw_curves(figure, chosen, path)
+    if figure.kind == "paths":
+        numbers = _draw_paths(figure, chosen, path)
+    else:
+        plot_curves(figure, numbers := _curves(chosen, figure.metric), path)
     names = ("panel", "line", *(("x", "y") if figure.kind == "paths" else ("round", figure.metric)))
     with path.with_suffix(".csv").open("w", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
@@ -72,21 +75,31 @@ def _line(outcome: Outcome) -> str:
     return cell.line or f"{cell.row}, {cell.column}"
 
 
-def _draw_curves(spec: FigureSpec, outcomes: list[Outcome], path: Path) -> Numbers:
+def _curves(outcomes: list[Outcome], metric: str) -> Numbers:
     numbers: Numbers = []
-    figure, panels = _panels(spec, outcomes)
-    colours = {line: f"C{i % 10}" for i, line in enumerate(dict.fromkeys(map(_line, outcomes)))}
     for outcome in outcomes:
-        rounds, values = _curve(outcome, spec.metric)
+        rounds, values = _curve(outcome, metric)
         panel, line = outcome.point.cell.panel, _line(outcome)
         numbers += [(panel, line, float(x), float(y)) for x, y in zip(rounds, values, strict=True)]
+    return numbers
+
+
+def plot_curves(spec: FigureSpec, numbers: Numbers, path: Path) -> None:
+    """The numbers of a figure as lines over rounds, in panels with one legend."""
+    curves: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for panel, line, x, y in numbers:
+        curves.setdefault((panel, line), []).append((x, y))
+    figure, panels = _panels(spec, list(dict.fromkeys(panel for panel, _ in curves)))
+    lines = list(dict.fromkeys(line for _, line in curves))
+    for (panel, line), points in curves.items():
         axes = panels[panel]
-        axes.plot(rounds, values, color=colours[line], label=line)
+        axes.plot(*zip(*points, strict=True), color=f"C{lines.index(line) % 10}", label=line)
         axes.set(xlabel="round", ylabel=LABELS.get(spec.metric, spec.metric), yscale=spec.scale)
     handles = {handle.get_label(): handle for axes in panels.values() for handle in axes.get_lines()}
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3, fontsize=8)
+    inches = 0.07 * max(map(len, lines)) + 0.5  # of one entry
+    columns = min(3, max(1, int(figure.get_figwidth() / inches)))
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=columns, fontsize=8)
     figure.savefig(path, dpi=90)
-    return numbers
 
 
 def _curve(outcome: Outcome, metric: str) -> tuple[list[int], np.ndarray]:
@@ -103,7 +116,7 @@ def _curve(outcome: Outcome, metric: str) -> tuple[list[int], np.ndarray]:
 def _draw_paths(spec: FigureSpec, outcomes: list[Outcome], path: Path) -> Numbers:
     """The first seed's iterates, smoothed, in the plane in which all of a panel are widest around w*."""
     numbers: Numbers = []
-    figure, panels = _panels(spec, outcomes)
+    figure, panels = _panels(spec, list(dict.fromkeys(outcome.point.cell.panel for outcome in outcomes)))
     for panel, axes in panels.items():
         mine = [outcome for outcome in outcomes if outcome.point.cell.panel == panel]
         paths = [_smoothed(outcome.runs[0].iterates - outcome.minimiser) for outcome in mine]
@@ -138,10 +151,9 @@ def _smoothed(points: np.ndarray, window: int = 5) -> np.ndarray:
     return np.stack([points[i : i + window].mean(axis=0) for i in range(max(1, len(points) - window + 1))])
 
 
-def _panels(spec: FigureSpec, outcomes: list[Outcome]) -> tuple[Any, dict[str, Any]]:
+def _panels(spec: FigureSpec, names: list[str]) -> tuple[Any, dict[str, Any]]:
     from matplotlib.figure import Figure
 
-    names = list(dict.fromkeys(outcome.point.cell.panel for outcome in outcomes))
     columns = min(3, len(names))
     rows = -(-len(names) // columns)
     figure = Figure(figsize=(4.2 * columns + 1.5, 3.4 * rows + 1), layout="constrained")

@@ -23,16 +23,15 @@ MOST_CELLS = 9  # of a table that the summary lists
 def results_page(folder: Path) -> str:
     """All tables of a results folder as Markdown."""
     tables = []
-    for path in sorted(folder.glob("*/*.json")):
-        pictures = [f"{path.parent.name}/{picture.name}" for picture in sorted(path.parent.glob(f"{path.stem}*.png"))]
-        tables.append(json.loads(path.read_text()) | {"paper": path.parent.name, "pictures": pictures})
+    for path in _files(folder):
+        tables.append(json.loads(path.read_text()) | {"paper": path.parent.name, "pictures": _pictures_of(path)})
     return HEADER + "".join(_table(table) for table in tables)
 
 
 def summary(folder: Path) -> str:
     """The cells that a paper gives a figure for, a line a table, as Markdown for the README."""
     lines = ["| paper | table | ours (paper) |", "|---|---|---|"]
-    for path in sorted(folder.glob("*/*.json")):
+    for path in _files(folder):
         result = json.loads(path.read_text())
         cells = [row for row in result["rows"] if row["paper"] is not None and row["mean"] is not None]
         figures = "; ".join(
@@ -50,6 +49,21 @@ def with_summary(readme: str, folder: Path) -> str:
     before, _, rest = readme.partition(MARKS[0])
     _, _, after = rest.partition(MARKS[1])
     return f"{before}{MARKS[0]}\n{summary(folder)}{MARKS[1]}{after}"
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*/*.json"), key=lambda path: (path.parent.name, path.stem))
+
+
+def _pictures_of(path: Path) -> list[str]:
+    """Those named after a result, and not after another one with a longer name: table5 has no table5-on-messages-*."""
+
+    def owner(picture: Path) -> Path:
+        named = [other for other in path.parent.glob("*.json") if f"{picture.stem}-".startswith(f"{other.stem}-")]
+        return max(named, key=lambda other: len(other.stem), default=picture)
+
+    pictures = sorted(path.parent.glob(f"{path.stem}*.png"))
+    return [f"{path.parent.name}/{picture.name}" for picture in pictures if owner(picture) == path]
 
 
 def _table(table: dict[str, Any]) -> str:
