@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
 
 from sordino.experiments import specs
+from sordino.report import figures
+from sordino.simulation import sweep
+from sordino.simulation.checkpoint import Bookmark
 
 SPEC = """\
 title = "Clipping or normalization on small quadratics"
@@ -132,6 +137,29 @@ def test_paper_beside_ours_numbers_and_pictures(run, papers, tmp_path):
     assert set(result["provenance"]) == {"commit", "versions", "device", "date", "command"}
     for figure in ("figure1", "figure2"):
         assert (folder / f"small-{figure}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_was_killed_goes_on(run, papers, tmp_path, monkeypatch):
+    """Killed between the runs and the picture: the second time there is nothing left to compute."""
+    spec = papers / "paper3" / "small.toml"
+    spec.write_text(SPEC.partition("[[figures]]")[0] + "[[cells]]" + SPEC.partition("[[cells]]")[2])
+    monkeypatch.setattr(sweep, "Bookmark", functools.partial(Bookmark, seconds=0.0, times=0.0))
+    command = ("reproduce", "paper3-small", "--quick", "--json")
+    with monkeypatch.context() as patched:
+        patched.setattr(figures, "plot_table", mock.Mock(side_effect=InterruptedError))
+        with pytest.raises(InterruptedError):
+            run(*command)
+    unfinished = tmp_path / "runs" / "unfinished" / "paper3-small-quick"
+    assert list(unfinished.iterdir())
+    left = []
+    with monkeypatch.context() as patched:
+        real = sweep.segments
+        patched.setattr(sweep, "segments", lambda *arguments: left.extend(real(*arguments)) or real(*arguments))
+        again = json.loads(run(*command).stdout)
+    assert left == []
+    assert not unfinished.exists()
+    anew = json.loads(run(*command).stdout)
+    assert again["rows"] == anew["rows"]
 
 
 def test_the_same_numbers_as_json_without_figures(run, papers, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 import os
@@ -25,6 +26,8 @@ from sordino.errors import InvalidInput
 from sordino.models import from_loss, get
 from sordino.pytrees import pytree
 from sordino.simulation import Task, engine
+from sordino.simulation import sweep as sweep_module
+from sordino.simulation.checkpoint import Bookmark
 from sordino.simulation.sweep import Point, make_blocks, run_block, sweep
 
 CLIENTS, ROUNDS = 10, 6
@@ -269,6 +272,103 @@ def test_a_point_that_diverges_is_marked_and_disturbs_nobody():
 def test_bad_input(wrong):
     with pytest.raises(InvalidInput, match=f"^{next(iter(wrong))} = .*at least 1"):
         sweep(points_of("full"), TASK, **wrong)
+
+
+# --- Killed ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def segments_run(monkeypatch):
+    """[start, stop) of every piece that is computed; with bookmarks at every evaluation."""
+    seen = []
+
+    def spy(*arguments, **options):
+        seen.append((int(arguments[6]), int(arguments[7])))
+        return run_block(*arguments, **options)
+
+    spy.lower = run_block.lower
+    monkeypatch.setattr(sweep_module, "run_block", spy)
+    monkeypatch.setattr(sweep_module, "Bookmark", functools.partial(Bookmark, seconds=0.0, times=0.0))
+    return seen
+
+
+class Killed(BaseException):
+    pass
+
+
+def kill_after(share: float):
+    def progress(done: float) -> None:
+        if done >= share:
+            raise Killed
+
+    return progress
+
+
+def test_a_block_that_was_killed_goes_on(tmp_path, segments_run):
+    points = points_of("poisson")
+    options = {"evaluate_every": 1, "at_a_time": len(points)}
+    whole = sweep(points, TASK, **options)
+    assert len(segments_run) == ROUNDS
+    segments_run.clear()
+    with pytest.raises(Killed):
+        sweep(points, TASK, unfinished=tmp_path, progress=kill_after(0.5), **options)
+    assert segments_run == [(0, 1), (1, 2), (2, 3)]
+    again = sweep(points, TASK, unfinished=tmp_path, **options)
+    assert segments_run[3:] == [(3, 4), (4, 5), (5, 6)]
+    finished = sweep(points, TASK, unfinished=tmp_path, **options)
+    assert len(segments_run) == ROUNDS  # nothing was left to do
+    for runs in (again, finished):
+        for run, right in zip(runs, whole, strict=True):
+            assert run.history == right.history
+            for leaf, expected in zip(jax.tree.leaves(run.params), jax.tree.leaves(right.params), strict=True):
+                np.testing.assert_array_equal(leaf, expected)
+
+
+def other_records() -> Task:
+    return dataclasses.replace(TASK, data=TASK.data._replace(x=TASK.data.x + 1))
+
+
+OTHERS = {
+    "seed": (plan(fedavg(0.1, 1.0)), 1, TASK, 3),
+    "rate": (plan(fedavg(0.2, 1.0)), 0, TASK, 3),
+    "steps": (plan(fedavg(0.1, 1.0, local_steps=3)), 0, TASK, 3),
+    "trust": (plan(fedavg(0.1, 1.0), trust="local"), 0, TASK, 3),
+    "rounds": (plan(fedavg(0.1, 1.0), rounds=7), 0, TASK, 3),
+    "evaluations": (plan(fedavg(0.1, 1.0)), 0, TASK, 2),
+    "model": (plan(fedavg(0.1, 1.0)), 0, toy(get("mlp:5", (3,), 2)), 3),
+    "loss": (plan(fedavg(0.1, 1.0)), 0, toy(from_loss(TASK.model.init, lambda *a: 2 * TASK.model.loss(*a))), 3),
+    "records": (plan(fedavg(0.1, 1.0)), 0, other_records(), 3),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_nothing_goes_on_from_another_block(tmp_path, segments_run, other):
+    with pytest.raises(Killed):
+        sweep([Point(plan(fedavg(0.1, 1.0)), 0)], TASK, evaluate_every=3, unfinished=tmp_path, progress=kill_after(0.5))
+    assert list(tmp_path.iterdir())
+    segments_run.clear()
+    settled, seed, task, every = OTHERS[other]
+    sweep([Point(settled, seed)], task, evaluate_every=every, unfinished=tmp_path)
+    assert segments_run[0][0] == 0
+
+
+GO_ON = """\
+import functools, sys
+from pathlib import Path
+from sordino.simulation import sweep as sweep_module
+from sordino.simulation.checkpoint import Bookmark
+from tests.parity.test_sweep import TASK, points_of
+sweep_module.Bookmark = functools.partial(Bookmark, seconds=0.0, times=0.0)
+sweep_module.sweep(points_of("optimiser"), TASK, unfinished=Path(sys.argv[1]))
+"""
+
+
+def test_a_block_is_known_again_in_another_process(tmp_path):
+    root = Path(__file__).parents[2]
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", GO_ON, str(tmp_path)], cwd=root, check=True)
+        left = sorted(tmp_path.iterdir())
+        assert len(left) == 2 * len(SEEDS)  # a state and rows for each block, and not new ones the second time
 
 
 def test_no_points():

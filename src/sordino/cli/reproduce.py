@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as jsonlib
+import shutil
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,7 +30,10 @@ def reproduce_command(
     commit: Annotated[str | None, typer.Option(help="What the code is at, where git does not know.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Run a published table or figure: paper beside ours, what it claims beside what holds, numbers and pictures."""
+    """Run a published table or figure: paper beside ours, what it claims beside what holds, numbers and pictures.
+
+    A run that was killed goes on from runs/unfinished/ when it is called again.
+    """
     from sordino.experiments.specs import all_specs, find_spec
 
     if list:
@@ -41,8 +45,9 @@ def reproduce_command(
     from sordino.experiments.reproducing import reproduce, result_of
     from sordino.report.figures import draw, plot_table
 
+    unfinished = Path("runs/unfinished") / (name + ("-quick" if quick else ""))
     with points_progress(len(spec.points(quick)) * len(spec.seeds(quick))) as progress:
-        outcomes = reproduce(spec, quick=quick, progress=progress)
+        outcomes = reproduce(spec, quick=quick, unfinished=unfinished, progress=progress)
     command = f"sordino reproduce {name}" + (" --quick" if quick else "")
     result = result_of(spec, outcomes, command=command, commit=commit, quick=quick)
     folder = (out or Path("runs/reproduce" if quick else "results")) / f"paper{spec.paper}"
@@ -55,6 +60,7 @@ def reproduce_command(
     if not pictures:
         pictures = [folder / f"{spec.name}.png"]
         plot_table(result["rows"], result["metric"], pictures[0])
+    shutil.rmtree(unfinished, ignore_errors=True)
     if json:
         print(jsonlib.dumps(result, indent=1, allow_nan=False))
         return

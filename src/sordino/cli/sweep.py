@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -73,6 +74,7 @@ def run_sweep(sweep: Sweep, folder: Path, best: str | None, *, as_json: bool) ->
         missing = [number for number in range(len(sweep.points)) if files.load(number) is None]
         with points_progress(len(missing)) as progress:
             _run_missing(sweep, tasks, missing, files, progress)
+        shutil.rmtree(files.unfinished, ignore_errors=True)
         records = [record for number in range(len(sweep.points)) if (record := files.load(number)) is not None]
         rows = tidy_table(records)
         tables = write_table(rows, folder)
@@ -142,6 +144,7 @@ def _run_missing(
             tasks[task_key],
             evaluate_every=evaluate_every,
             chunk=chunk,
+            unfinished=files.unfinished,
             progress=advance,
             finished=keep,
         )

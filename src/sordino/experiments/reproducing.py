@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,8 +29,14 @@ class Outcome:
     minimiser: Any = None  # of the task, where it is known
 
 
-def reproduce(spec: Spec, *, quick: bool, progress: Callable[[float], None] | None = None) -> list[Outcome]:
-    """Run a spec."""
+def reproduce(
+    spec: Spec,
+    *,
+    quick: bool,
+    unfinished: Path | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> list[Outcome]:
+    """Run a spec; with a folder `unfinished`, from where it was killed."""
     points, seeds = spec.points(quick), spec.seeds(quick)
     groups: dict[str, list[int]] = {}
     for number, point in enumerate(points):
@@ -51,6 +58,7 @@ def reproduce(spec: Spec, *, quick: bool, progress: Callable[[float], None] | No
             tasks[key],
             evaluate_every=spec.evaluate_every(quick),
             iterates=iterates,
+            unfinished=unfinished,
             progress=advance,
         )
         for place, number in enumerate(numbers):

@@ -9,9 +9,11 @@ then clients, then the runs of a seed. Every run is what `simulate` would have m
 from __future__ import annotations
 
 import functools
+import hashlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -19,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sordino.errors import require
+from sordino.simulation.checkpoint import Bookmark
 from sordino.simulation.engine import Carry, Records, RoundInfo, Setting, run_round
 from sordino.simulation.planning import Plan, Resolved
 from sordino.simulation.running import (
@@ -70,6 +73,7 @@ def sweep(
     chunk: int | None = None,
     at_a_time: int | None = None,
     iterates: bool = False,
+    unfinished: Path | None = None,
     progress: SweepProgress | None = None,
     finished: Callable[[int, Run], None] | None = None,
 ) -> list[Run]:
@@ -82,6 +86,8 @@ def sweep(
       chunk: clients of one point that are trained at a time; chosen from the memory, if left out.
       at_a_time: points that run at once; chosen from the memory, if left out.
       iterates: keep the model, as a flat vector, of every evaluation.
+      unfinished: a folder for what takes longer than half a minute: a call with the same points that was killed goes
+        on from there. Delete it when the runs are safe. Without effect where `iterates` are kept.
       progress: called with the share of the work that is done.
       finished: called with the number of a point and its run, as soon as it is there.
 
@@ -102,7 +108,7 @@ def sweep(
             if progress is not None:
                 progress((done + rounds * len(block.points)) / work)
 
-        for number, run in _run_one_block(block, points, resolved, task, evaluate_every, iterates, advance):
+        for number, run in _run_one_block(block, points, resolved, task, evaluate_every, iterates, unfinished, advance):
             if number not in runs and finished is not None:
                 finished(number, run)
             runs[number] = run
@@ -192,8 +198,8 @@ def run_block(
     *,
     setting: Setting,
     measure: Measure,
-) -> tuple[Carry, RoundInfo, dict[str, jax.Array], jax.Array]:
-    """Rounds [first, stop) of every seed and member: states, means of the diagnostics, measures, and iterates."""
+) -> tuple[Carry, RoundInfo, dict[str, jax.Array]]:
+    """Rounds [first, stop) of every seed and member: states, means of the diagnostics, and measures."""
 
     def one_seed(carry: Carry, key: Key) -> Any:
         def round_and_sum(k: jax.Array, so_far: tuple[Carry, RoundInfo]) -> tuple[Carry, RoundInfo]:
@@ -205,14 +211,18 @@ def run_block(
         # The number of rounds is not part of the program: evaluations may lie closer together at the end.
         carry, total = jax.lax.fori_loop(first, stop, round_and_sum, (carry, nothing))
         means = jax.tree.map(lambda leaf: leaf / (stop - first), total)._replace(dropped=total.dropped)
-        w = jax.vmap(lambda algorithm, server: algorithm.params(server))(algorithms, carry.server)
-        return carry, means, jax.vmap(measure, in_axes=(0, None, None))(w, *test), w
+        return carry, means, jax.vmap(measure, in_axes=(0, None, None))(_params(algorithms, carry.server), *test)
 
     if keys.shape[0] > 1:
         return jax.vmap(one_seed)(carries, keys)
     # Without a batch of cohorts the engine can leave out the empty part of a padded one.
     only = one_seed(jax.tree.map(lambda leaf: leaf[0], carries), keys[0])
     return jax.tree.map(lambda leaf: leaf[None], only)
+
+
+def _params(algorithms: Any, servers: Any) -> jax.Array:
+    """The models of all members."""
+    return jax.vmap(lambda algorithm, server: algorithm.params(server))(algorithms, servers)
 
 
 def _run_one_block(
@@ -222,6 +232,7 @@ def _run_one_block(
     task: Task,
     evaluate_every: int | None,
     iterates: bool,
+    unfinished: Path | None,
     advance: Callable[[int], None],
 ) -> list[tuple[int, Run]]:
     started = time.perf_counter()
@@ -229,39 +240,53 @@ def _run_one_block(
     algorithms = _stacked([answer.algorithm for answer in answers])
     mechanisms = _stacked([answer.mechanism for answer in answers])
     keys = jnp.stack([jax.random.key(seed) for seed in block.seeds])
-    carries = _initial(algorithms, keys, task)
-    histories: dict[int, list[dict[str, Any]]] = {number: [] for number in block.points}
+    given = (algorithms, mechanisms, task.records, task.test)
+    static = {"setting": block.setting, "measure": task.measure}
+    first, carries = 0, _initial(algorithms, keys, task)
+    histories: list[list[dict[str, Any]]] = [[] for _ in block.points]
+    every = evaluate_every or usual_interval(block.rounds)
+    bookmark = None
+    if unfinished is not None and not iterates:
+        rounds = jnp.int32([0, block.rounds, every])
+        program = run_block.lower(*given, carries, keys, rounds[0], rounds[1], **static).as_text()
+        bookmark = Bookmark(unfinished, _identity(program, (given, carries, jax.random.key_data(keys), rounds)))
+        first, carries, histories = bookmark.load(carries, histories)
     models: list[np.ndarray] = []  # [evaluation][point, d]
-    for start, stop in segments(0, block.rounds, evaluate_every or usual_interval(block.rounds)):
-        carries, info, measured, w = run_block(
-            algorithms,
-            mechanisms,
-            task.records,
-            task.test,
-            carries,
-            keys,
-            jnp.int32(start),
-            jnp.int32(stop),
-            setting=block.setting,
-            measure=task.measure,
-        )
+    for start, stop in segments(first, block.rounds, every):
+        carries, info, measured = run_block(*given, carries, keys, jnp.int32(start), jnp.int32(stop), **static)
         flat = jax.tree.map(lambda leaf: np.asarray(leaf).reshape(len(block.points), *leaf.shape[2:]), (info, measured))
         for place, number in enumerate(block.points):
             here, values = jax.tree.map(lambda leaf, place=place: leaf[place], flat)
             values = {name: float(value) for name, value in values.items()}
-            row = metrics_row(stop, values, here, points[number].plan, resolved[number])
-            if len(histories[number]) == 0 or histories[number][-1]["round"] < stop:
-                histories[number].append(row)
-        models = [*(models if iterates else []), np.asarray(w).reshape(len(block.points), -1)]
+            histories[place].append(metrics_row(stop, values, here, points[number].plan, resolved[number]))
+        if iterates:
+            models.append(_models(algorithms, carries))
+        if bookmark is not None:
+            bookmark.save(stop, carries, histories, last=stop == block.rounds)
         advance(stop)
+    last = _models(algorithms, carries)
     seconds = (time.perf_counter() - started) / len(block.points)
     runs = []
     for place, number in enumerate(block.points):
-        params = task.params(jnp.asarray(models[-1][place]))
+        params = task.params(jnp.asarray(last[place]))
         kept = np.stack([model[place] for model in models]) if iterates else None
-        run = Run(params, histories[number], resolved[number].certificate, seconds, iterates=kept)
+        run = Run(params, histories[place], resolved[number].certificate, seconds, iterates=kept)
         runs.append((number, run))
     return runs
+
+
+def _identity(program: str, values: Any) -> bytes:
+    """What decides how a computation ends: the program, and all that it is given."""
+    digest = hashlib.sha256(program.encode())
+    for leaf in jax.tree.leaves(values):
+        digest.update(np.ascontiguousarray(leaf).reshape(-1).view(np.uint8).data)
+    return digest.digest()
+
+
+def _models(algorithms: Any, carries: Carry) -> np.ndarray:
+    """The models of all points of a block, a row each."""
+    w = jax.vmap(_params, in_axes=(None, 0))(algorithms, carries.server)
+    return np.asarray(w).reshape(-1, w.shape[-1])
 
 
 def _initial(algorithms: Any, keys: Key, task: Task) -> Carry:

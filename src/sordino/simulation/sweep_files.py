@@ -23,7 +23,7 @@ class SweepFiles:
 
     def __init__(self, folder: Path, config: str) -> None:
         """Make the folder, or take it up again if it holds the same sweep and no other process is at it."""
-        self.folder, self._points = folder, folder / "points"
+        self.folder, self.unfinished, self._points = folder, folder / "unfinished", folder / "points"
         if (folder / "ledger.jsonl").exists():
             raise InvalidInput("run", str(folder), "holds a single run: choose another name")
         _require_same(folder, config)
