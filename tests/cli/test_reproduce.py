@@ -78,10 +78,9 @@ def test_the_list_says_what_each_needs(run):
     assert (entry["paper"], entry["data"], entry["device"]) == ("3", "fashion-mnist", "GPU")
     assert float(entry["--quick, 2 CPU cores"]) <= 5
     assert "paper0-table2" in run("reproduce", "--list").stdout
-    assert {row["name"] for row in listed if row["minutes"].startswith("~")} >= {
-        "paper0-table2",
-        "paper3-table1-cifar10",
-    }
+    estimated = {row["name"] for row in listed if row["minutes"].startswith("~")}
+    assert {"paper3-table1-cifar10", "paper4-table3"} <= estimated
+    assert "paper0-table2" not in estimated
     assert entry["minutes"] == "1"  # timed
 
 
@@ -137,6 +136,37 @@ def test_paper_beside_ours_numbers_and_pictures(run, papers, tmp_path):
     assert set(result["provenance"]) == {"commit", "versions", "device", "date", "command"}
     for figure in ("figure1", "figure2"):
         assert (folder / f"small-{figure}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_part_of_a_table(run, papers, tmp_path):
+    (papers / "paper3" / "small.toml").write_text(SPEC.replace("{bound.normalize}", "any"))
+    command = ("reproduce", "paper3-small", "--quick", "--only", "(40|50), clip", "--set", "run.rounds=3", "--json")
+    result = json.loads(run(*command).stdout)
+    assert [(row["row"], row["column"]) for row in result["rows"]] == [("C = 40", "clip"), ("C = 50", "clip")]
+    assert result["scope"] == "cells that match '(40|50), clip', run.rounds=3"
+    assert result["provenance"]["command"] == (
+        "sordino reproduce paper3-small --quick --only '(40|50), clip' --set run.rounds=3"
+    )
+    totals = [g for one in result["guarantees"] for g in one["guarantees"] if g["scope"] == "all rounds"]
+    assert {g["rounds"] for g in totals} == {3}
+    said = " ".join(run("reproduce", "paper3-small", "--only", "40, clip", "--set", "run.rounds=3").stdout.split())
+    assert "Not the whole: cells that match '40, clip', run.rounds=3." in said
+    assert not (tmp_path / "results").exists()  # where only whole tables go
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--only", "none"], "matches no cell; there are 'C = {bound.clip}, clip'"),
+        (["--only", "("], "is no regular expression"),
+        (["--set", "run.round=3"], "[run] round = 3: is not known"),
+    ],
+    ids=str,
+)
+def test_parts_that_are_none(run, papers, options, says):
+    said = run("reproduce", "paper3-small", "--quick", *options, code=2).stderr
+    assert says in said
+    assert len(said.splitlines()) == 1
 
 
 def test_what_was_killed_goes_on(run, papers, tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as jsonlib
+import shlex
 import shutil
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from sordino.cli.output import show
+from sordino.cli.run import Set
 from sordino.cli.sweep import points_progress
 from sordino.errors import InvalidInput
 
@@ -24,8 +26,13 @@ def reproduce_command(
     quick: Annotated[
         bool, typer.Option("--quick", help="Smaller, for two CPU cores: minutes. Says which order it shows.")
     ] = False,
+    only: Annotated[
+        str | None, typer.Option(help="A regular expression: only the cells whose 'row, column' it finds.")
+    ] = None,
+    set: Set = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder of results; results/ (a quick look: runs/reproduce/) if left out.")
+        Path | None,
+        typer.Option(help="Folder of results; results/ if left out, runs/reproduce/ for less than the whole."),
     ] = None,
     commit: Annotated[str | None, typer.Option(help="What the code is at, where git does not know.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -41,16 +48,22 @@ def reproduce_command(
         return
     if name is None:
         raise InvalidInput("name", name, "say which table or figure; --list shows them")
-    spec = find_spec(name)
+    spec = find_spec(name).part(only, set or ())
     from sordino.experiments.reproducing import reproduce, result_of
     from sordino.report.figures import draw, plot_table
 
     unfinished = Path("runs/unfinished") / (name + ("-quick" if quick else ""))
     with points_progress(len(spec.points(quick)) * len(spec.seeds(quick))) as progress:
         outcomes = reproduce(spec, quick=quick, unfinished=unfinished, progress=progress)
-    command = f"sordino reproduce {name}" + (" --quick" if quick else "")
+    options = [
+        *["--quick"] * quick,
+        *(["--only", only] if only else []),
+        *(part for change in set or () for part in ("--set", change)),
+    ]
+    command = shlex.join(["sordino", "reproduce", name, *options])
     result = result_of(spec, outcomes, command=command, commit=commit, quick=quick)
-    folder = (out or Path("runs/reproduce" if quick else "results")) / f"paper{spec.paper}"
+    usual = "runs/reproduce" if quick or spec.scope else "results"
+    folder = (out or Path(usual)) / f"paper{spec.paper}"
     folder.mkdir(parents=True, exist_ok=True)
     written = folder / f"{spec.name}.json"
     written.write_text(jsonlib.dumps(result, indent=1, allow_nan=False) + "\n")
@@ -114,6 +127,8 @@ def _show_result(title: str, result: dict[str, Any], quick: bool) -> None:
     ]
     show(title, {"metric": result["metric"], "rows": rows}, as_json=False)
     console = Console()
+    if "scope" in result:
+        console.print(f"Not the whole: {result['scope']}.")
     if quick:
         console.print(
             "A quick look: fewer rounds, clients or seeds than the paper; compare the order, not the figures."

@@ -117,6 +117,7 @@ def result_of(
         guarantees.append({"row": cell.row, "column": cell.column, "claim": cell.claim, **certificate})
     return {
         "name": spec.name,
+        **({} if spec.scope is None else {"scope": spec.scope}),
         "title": spec.file.title,
         "metric": METRICS[spec.file.metric],
         "note": " ".join(note for note in (spec.file.quick.note if quick else "", spec.file.note) if note),

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import re
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -107,6 +108,22 @@ class Spec:
     name: str  # within the paper: table1-fashion-mnist
     path: Path
     file: _File
+    only: str = ""  # a regular expression: only the cells whose "row, column" it finds
+    changes: tuple[str, ...] = ()  # to every run, section.key=value
+
+    def part(self, only: str | None, changes: Sequence[str]) -> Spec:
+        """A part of it, or a variation."""
+        try:
+            re.compile(only or "")
+        except re.error as error:
+            raise InvalidInput("only", only, f"is no regular expression ({error})") from None
+        return replace(self, only=only or "", changes=tuple(changes))
+
+    @property
+    def scope(self) -> str | None:
+        """What a part is, in words; None for the whole."""
+        cells = [f"cells that match {self.only!r}"] if self.only else []
+        return ", ".join([*cells, *self.changes]) or None
 
     @property
     def full_name(self) -> str:
@@ -117,12 +134,16 @@ class Spec:
         """The runs, without their seeds."""
         points = []
         for cell in self.file.cells:
-            changes = (*cell.set, *((*self.file.quick.set, *cell.quick) if quick else ()))
+            changes = (*cell.set, *((*self.file.quick.set, *cell.quick) if quick else ()), *self.changes)
             for values, config in load_sweep(self.path.parent / cell.file, changes).points:
                 texts = {name: _filled(getattr(cell, name), values) for name in TEXTS}
                 if quick and not re.search(self.file.quick.rows, texts["row"] or ""):
                     continue
-                points.append(Point(cell.model_copy(update=texts), config))
+                if re.search(self.only, f"{texts['row']}, {texts['column']}"):
+                    points.append(Point(cell.model_copy(update=texts), config))
+        if not points:
+            cells = ", ".join(f"'{cell.row}, {cell.column}'" for cell in self.file.cells)
+            raise InvalidInput("only", self.only, f"matches no cell; there are {cells}")
         return points
 
     def evaluate_every(self, quick: bool) -> int | None:
