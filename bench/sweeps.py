@@ -51,7 +51,7 @@ def main() -> None:
     task = so.task("fashion-mnist", clients=3000, partition="shards:5", model="logistic")
     points = grid(options.rounds, RATES[: options.rates], BOUNDS[: options.bounds])
     chosen = np.linspace(0, len(points) - 1, options.alone).astype(int).tolist()
-    every = options.rounds // 2
+    every = max(1, options.rounds // 2)
     for point in points:
         point.plan.resolve(task.d, task.clients, task)  # calibrates: the same work for both, and kept
     started = time.perf_counter()
@@ -82,7 +82,7 @@ def main() -> None:
         "seconds_sweep": again,
         "seconds_compiling_sweep": whole - again,
         "ratio_compiled": again / (each * len(points)),
-        "ratio_with_compiling": whole / (each * len(points) + compiling),  # each side compiles its two programs once
+        "ratio_with_compiling": whole / (each * len(points) + compiling),  # alone: one for each length of segment
         "largest_difference_of_accuracy": max(differences),
         "best_accuracy": max(run.accuracy for run in together),
         "environment": environment(),

@@ -265,6 +265,18 @@ def test_assumed_sensitivity_is_printed_at_record_level():
     assert [warning.code for warning in cert.warnings] == ["assumed"]
 
 
+@pytest.mark.parametrize(("delta", "counted"), [(1e-3, False), (1e-5, True)])
+def test_records_of_an_assumed_sensitivity_are_counted_and_delta_measured_by_them(delta, counted):
+    task = so.task("digits", clients=10, partition="iid", model="logistic")
+    records = int(task.data.size.sum())
+    options = {"levels": 64, "message_epsilon": 10.0, "message_delta": 1e-8, "mu": 0.1}
+    plan = so.plan(FEDAVG, rounds=2, trust="local", mechanism="qtdl", delta=delta, **options)
+    cert = plan.resolve(task.d, task.clients, task).certificate
+    assert {guarantee.units for guarantee in cert.guarantees} == {records if counted else None}
+    assert (f"one record of {records}" in str(cert)) is counted
+    assert ("delta-too-large" in [warning.code for warning in cert.warnings]) is not counted
+
+
 def test_a_hidden_sample_is_an_assumption():
     total = certificate(relation=ADD, sampling=Poisson(0.2)).total(Observer.MODEL_USER)
     assert total.assumptions == ("poisson:0.2 sampling stays hidden from the model user",)

@@ -430,3 +430,14 @@ def test_normec_over_every_message_really_sent():
     sigma = published.normec_noise(300, 8, 1e-5)
     assert epsilon_of(Repeated(Gaussian(sigma), 42_000), 1e-5) == pytest.approx(507, abs=1)
     assert epsilon_of(Repeated(Gaussian(sigma / 2), 42_000), 1e-5) == pytest.approx(1794, abs=1)
+
+
+@pytest.mark.parametrize("z", [0.04, 0.03, 0.0231])
+def test_samples_of_fixed_size_with_hardly_any_noise(z):
+    """Where e^epsilon of one release overflows: a moment of the sampled loss, q per round, and everybody's epsilon."""
+    sampled = epsilon_of(Repeated(Sampled(Gaussian(z), WithoutReplacement(25, 50)), 500), 1e-9, Relation.REPLACE_ONE)
+    everybody = epsilon_of(Repeated(Gaussian(z), 500), 1e-9, Relation.REPLACE_ONE)
+    # Half of 500 rounds lose 1/(2 z^2) each, give or take: six deviations of a binomial and of the normal losses.
+    mean, deviation = 250 / (2 * z**2), math.sqrt(125) / (2 * z**2) + math.sqrt(250) / z
+    assert mean < sampled < mean + 6.5 * deviation
+    assert sampled < everybody

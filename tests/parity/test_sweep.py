@@ -352,6 +352,64 @@ def test_nothing_goes_on_from_another_block(tmp_path, segments_run, other):
     assert segments_run[0][0] == 0
 
 
+def test_promises_are_never_taken_from_a_bookmark(tmp_path, segments_run):
+    """The two compute the same; what they promise differs."""
+    loose, tight = (plan(fedavg(0.1, 1.0), delta=delta) for delta in (1e-2, 1e-6))
+    kept = sweep([Point(loose, 0)], TASK, unfinished=tmp_path)[0]
+    segments_run.clear()
+    with np.load(next(tmp_path.iterdir())) as saved:
+        before = json.loads(saved["note"].tobytes())["seconds"]
+    for settled in (tight, loose):
+        run = sweep([Point(settled, 0)], TASK, unfinished=tmp_path)[0]
+        assert segments_run == []
+        right = so.simulate(settled, TASK, seed=0)
+        assert [row["epsilon"] for row in run.history] == [row["epsilon"] for row in right.history]
+        assert run.seconds >= before  # of the process that did the work
+    assert run.history == kept.history
+
+
+@pytest.mark.parametrize("harm", ["torn", "empty", "no rows", "fewer rows", "another state"])
+def test_a_bookmark_that_is_not_whole_counts_as_none(tmp_path, segments_run, harm):
+    point = Point(plan(fedavg(0.1, 1.0)), 0)
+    right = sweep([point], TASK, unfinished=tmp_path)[0]
+    (path,) = tmp_path.iterdir()
+    if harm in ("torn", "empty"):
+        path.write_bytes(path.read_bytes()[: 1000 * (harm == "torn")])
+    else:
+        with np.load(path) as saved:
+            kept = dict(saved)
+        note = json.loads(kept["note"].tobytes())
+        if harm == "fewer rows":
+            note["rows"] = [history[:-1] for history in note["rows"]]
+        elif harm == "no rows":
+            note["rows"] = []
+        else:
+            kept["leaf0"] = kept["leaf0"][:-1]
+        np.savez(path, **kept | {"note": np.frombuffer(json.dumps(note).encode(), np.uint8)})
+    segments_run.clear()
+    run = sweep([point], TASK, unfinished=tmp_path)[0]
+    assert segments_run[0][0] == 0
+    assert run.history == right.history
+
+
+def test_skipped_points_do_not_change_who_runs_with_whom(tmp_path, segments_run):
+    points = [Point(plan(fedavg(0.01 * (i + 1), 1.0)), 0) for i in range(5)]
+    whole = sweep(points, TASK, at_a_time=2, unfinished=tmp_path)
+    segments_run.clear()
+    numbers = []
+    rest = sweep(
+        points,
+        TASK,
+        at_a_time=2,
+        skip={0, 1, 2},
+        unfinished=tmp_path,
+        finished=lambda number, _: numbers.append(number),
+    )
+    assert segments_run == []  # the same blocks, which are there
+    assert numbers == [3, 4]
+    assert [run.history for run in rest] == [run.history for run in whole[3:]]
+
+
 GO_ON = """\
 import functools, sys
 from pathlib import Path
@@ -368,7 +426,7 @@ def test_a_block_is_known_again_in_another_process(tmp_path):
     for _ in range(2):
         subprocess.run([sys.executable, "-c", GO_ON, str(tmp_path)], cwd=root, check=True)
         left = sorted(tmp_path.iterdir())
-        assert len(left) == 2 * len(SEEDS)  # a state and rows for each block, and not new ones the second time
+        assert len(left) == len(SEEDS)  # one for each block, and not new ones the second time
 
 
 def test_no_points():

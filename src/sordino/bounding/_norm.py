@@ -7,8 +7,9 @@ as a product with 1/s, which beyond 2^126 is flushed to zero.) A bounder writes 
 number, which keeps the coordinates of huge and of tiny vectors alike.
 
 *Exactness.* r^2 is summed by rows of 64, then the sums by rows of 64, and so on; between the levels stands a barrier,
-without which compilers merge them into one sum of any order. In a row every square meets at most 63 additions,
-whatever their order, so k = 63 times the number of levels in all, and with eps the distance from 1 to the next number
+without which compilers merge them into one sum of any order. Whatever the order in a row of n numbers, each of them
+meets at most n - 1 additions (zeros that fill it up change nothing). With k the sum of these over the levels, and eps
+the distance from 1 to the next number,
 
     | r / ||u|| - 1 | <= (k + 1) eps / 4 + 2 eps,
 
@@ -19,7 +20,7 @@ product with it; the rounding of the bound comes on top: at most 5 eps in either
     shrink = 1 - (k / 4 + 8) eps
 
 pays for everything, with room for squares that underflow: a vector of computed norm <= shrink C has an exact
-norm <= C, and so has u times shrink C / r. The price is 9e-6 of the bound at d = 10^6 in float32.
+norm <= C, and so has u times shrink C / r. The price is 7e-6 of the bound at d = 10^6 in float32.
 
 Coordinates below the smallest normal number may be flushed to zero by the hardware. A vector with no larger
 one counts as zero; beside a larger one they cannot be seen against bounds from `SMALLEST_BOUND` up.
@@ -116,26 +117,28 @@ def require_finite(vector: Vector, who: str) -> None:
 def _require_shape(vector: jax.Array) -> None:
     require(vector.ndim == 1, "vector.shape", vector.shape, "ravel the update into one axis before bounding it")
     wide = vector.dtype in (jnp.float32, jnp.float64)
-    require(wide, "vector.dtype", str(vector.dtype), "cast to float32, which holds norms to one part in a million")
+    require(wide, "vector.dtype", str(vector.dtype), "cast to float32, which holds norms to a few parts in a million")
 
 
 def _sum_by_rows(x: jax.Array) -> jax.Array:
     """The sum of a vector, in which every number meets at most `_additions(d)` additions."""
-    for _ in range(_levels(x.size)):
+    for _ in _levels(x.size):
         rows = jnp.pad(x, (0, -x.size % _ROW)).reshape(-1, _ROW)
         x = jax.lax.optimization_barrier(jnp.sum(rows, axis=1))
     return jnp.sum(x)  # of at most one number
 
 
-def _levels(d: int) -> int:
-    levels = 0
+def _levels(d: int) -> list[int]:
+    """How many numbers are left at each level."""
+    left = []
     while d > 1:
-        d, levels = -(-d // _ROW), levels + 1
-    return levels
+        left.append(d)
+        d = -(-d // _ROW)
+    return left
 
 
 def _additions(d: int) -> int:
-    return _levels(d) * (_ROW - 1)
+    return sum(min(left, _ROW) - 1 for left in _levels(d))
 
 
 def _shrink(d: int, dtype: Any) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json as jsonlib
 import shlex
 import shutil
@@ -39,7 +40,7 @@ def reproduce_command(
 ) -> None:
     """Run a published table or figure: paper beside ours, what it claims beside what holds, numbers and pictures.
 
-    A run that was killed goes on from runs/unfinished/ when it is called again.
+    One that was killed goes on from runs/unfinished/ when it is called again, but for figures of paths.
     """
     from sordino.experiments.specs import all_specs, find_spec
 
@@ -52,7 +53,8 @@ def reproduce_command(
     from sordino.experiments.reproducing import reproduce, result_of
     from sordino.report.figures import draw, plot_table
 
-    unfinished = Path("runs/unfinished") / (name + ("-quick" if quick else ""))
+    part = [hashlib.sha256(spec.scope.encode()).hexdigest()[:8]] if spec.scope else []
+    unfinished = Path("runs/unfinished") / "-".join([name, *["quick"] * quick, *part])
     with points_progress(len(spec.points(quick)) * len(spec.seeds(quick))) as progress:
         outcomes = reproduce(spec, quick=quick, unfinished=unfinished, progress=progress)
     options = [

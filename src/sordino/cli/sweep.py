@@ -125,18 +125,20 @@ def _run_missing(
     from sordino.simulation.sweep import sweep as run_points
 
     groups: dict[Any, list[int]] = {}
-    for number in missing:
-        config = sweep.points[number].config
+    for number, (_, config) in enumerate(sweep.points):  # also those that are there: so blocks are the same as before
         groups.setdefault((config.task_key, config.file.run.evaluate_every, config.file.run.chunk), []).append(number)
     done = 0
     for (task_key, evaluate_every, chunk), numbers in groups.items():
+        there = {place for place, number in enumerate(numbers) if number not in missing}
+        if len(there) == len(numbers):
+            continue
         configs = [sweep.points[number].config for number in numbers]
 
         def keep(place: int, run: Any, numbers: list[int] = numbers) -> None:
             values, config = sweep.points[numbers[place]]
             files.save(numbers[place], values, config.file.run.seed, run)
 
-        def advance(share: float, done: int = done, size: int = len(numbers)) -> None:
+        def advance(share: float, done: int = done, size: int = len(numbers) - len(there)) -> None:
             progress((done + share * size) / len(missing))
 
         run_points(
@@ -144,11 +146,12 @@ def _run_missing(
             tasks[task_key],
             evaluate_every=evaluate_every,
             chunk=chunk,
+            skip=there,
             unfinished=files.unfinished,
             progress=advance,
             finished=keep,
         )
-        done += len(numbers)
+        done += len(numbers) - len(there)
 
 
 def _costs(sweep: Sweep, tasks: dict[str, Any]) -> list[dict[str, Any]]:

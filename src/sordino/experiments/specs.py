@@ -183,6 +183,8 @@ def _filled(text: str | None, values: dict[str, Any]) -> str | None:
     """{section.key} replaced by the point's value."""
 
     def value(match: re.Match[str]) -> str:
+        if match[1] not in values:
+            raise InvalidInput("cell", text, f"{match[1]} has one value only: write it down, or make it a grid")
         found = values[match[1]]
         return f"{found:g}" if isinstance(found, int | float) else str(found)
 

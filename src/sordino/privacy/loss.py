@@ -108,7 +108,9 @@ def fixed_size_gaussian_loss(
     dropped = max(0.0, q - math.fsum(probability for _, probability in draws))  # counted as infinite loss
 
     def profile(epsilon: NDArray[np.float64]) -> NDArray[np.float64]:
-        log_a = np.log1p(np.expm1(epsilon) / q)
+        small = np.minimum(epsilon, 1.0)  # beyond it e^epsilon is kept out of the range of overflow
+        large = epsilon + np.log1p((q - 1) * np.exp(-epsilon)) - math.log(q)
+        log_a = np.where(epsilon <= 1, np.log1p(np.expm1(small) / q), large)
         return np.asarray(dropped + sum(probability * _hockey_stick(log_a, k * mu_1) for k, probability in draws))
 
     unsampled = gaussian_epsilon(draws[-1][0] * mu_1, 1e-18)

@@ -10,8 +10,9 @@ import json
 import os
 import time
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
@@ -21,12 +22,15 @@ from sordino.errors import InvalidInput
 __all__ = ["Bookmark", "load_checkpoint", "save_checkpoint", "write_atomically"]
 
 
-def save_checkpoint(path: Path, round: int, state: Any) -> None:
-    """Write the leaves of `state`, after `round` rounds."""
+Rows: TypeAlias = list[dict[str, Any]]
+
+
+def save_checkpoint(path: Path, round: int, state: Any, note: str = "") -> None:
+    """Write the leaves of `state`, after `round` rounds, and a note."""
     leaves = jax.tree.leaves(state)
     buffer = io.BytesIO()
     arrays: dict[str, Any] = {f"leaf{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
-    np.savez(buffer, round=round, count=len(leaves), **arrays)
+    np.savez(buffer, round=round, count=len(leaves), note=np.frombuffer(note.encode(), np.uint8), **arrays)
     write_atomically(path, buffer.getvalue())
 
 
@@ -51,7 +55,7 @@ def load_checkpoint(path: Path, like: Any) -> tuple[int, Any]:
 
 def write_atomically(path: Path, data: bytes) -> None:
     """All of it or nothing: a temporary file, fsync, rename."""
-    temporary = path.with_name(path.name + ".tmp")
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     with temporary.open("wb") as file:
         file.write(data)
         file.flush()
@@ -60,33 +64,48 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 class Bookmark:
-    """Where a computation stands that always ends alike: one file for its state, one for its rows.
+    """Where a computation stands that always ends alike: its state, the rows measured so far, the seconds it took.
 
-    It is written at most every `seconds`, and so rarely that it waits `times` as long as writing takes.
+    It is written at most every `seconds`, and so rarely that it waits `times` as long as writing takes. It only saves
+    time: one that cannot be read, or does not hold what it must, counts as none.
     """
 
     def __init__(self, folder: Path, identity: bytes, seconds: float = 30.0, times: float = 20.0) -> None:
         """`identity` tells computations apart that share a folder."""
-        name = identity.hex()[:16]
-        self._folder, self._state, self._rows = folder, folder / f"{name}.npz", folder / f"{name}.json"
+        self._folder, self._path = folder, folder / f"{identity.hex()[:16]}.npz"
         self._seconds, self._times = seconds, times
-        self._first = self._next = time.monotonic() + seconds
+        self._started, self._before = time.monotonic(), 0.0
+        self._next = self._started + seconds
 
-    def load(self, state: Any, rows: list[list[dict[str, Any]]]) -> tuple[int, Any, list[list[dict[str, Any]]]]:
-        """(rounds done, state, rows); 0 and what is given if nothing was written."""
-        if not self._state.exists():
-            return 0, state, rows
-        done, state = load_checkpoint(self._state, state)
-        rows = json.loads(self._rows.read_text())  # written first, so it may be ahead
-        return done, state, [[row for row in history if row["round"] <= done] for history in rows]
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the beginning, those of processes that were killed among them."""
+        return self._before + time.monotonic() - self._started
 
-    def save(self, done: int, state: Any, rows: list[list[dict[str, Any]]], *, last: bool) -> None:
+    def load(self, state: Any, histories: int, stops: Sequence[int]) -> tuple[int, Any, list[Rows]]:
+        """(rounds done, state, rows of every history); `stops` are the rounds at which rows are measured."""
+        nothing: tuple[int, Any, list[Rows]] = (0, state, [[] for _ in range(histories)])
+        if not self._path.exists():
+            return nothing
+        try:
+            done, state = load_checkpoint(self._path, state)
+            with np.load(io.BytesIO(self._path.read_bytes())) as saved:
+                note = json.loads(saved["note"].tobytes())
+        except (InvalidInput, OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile):
+            return nothing
+        rows: list[Rows] = note["rows"]
+        measured = [stop for stop in stops if stop <= done]
+        if [[row["round"] for row in history] for history in rows] != [measured] * histories:
+            return nothing
+        self._before = note["seconds"]
+        return done, state, rows
+
+    def save(self, done: int, state: Any, rows: list[Rows], *, last: bool) -> None:
         """Write, if it is time; the last state of all that took longer than `seconds`."""
         started = time.monotonic()
-        if started < (self._first if last else self._next):
+        if started < (self._started + self._seconds if last else self._next):
             return
         self._folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(self._rows, json.dumps(rows).encode())
-        save_checkpoint(self._state, done, state)
+        save_checkpoint(self._path, done, state, json.dumps({"seconds": self.elapsed, "rows": rows}))
         ended = time.monotonic()
         self._next = ended + max(self._seconds, self._times * (ended - started))

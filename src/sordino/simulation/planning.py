@@ -118,7 +118,9 @@ class Plan:
         if self.mechanism in ("qtdl", "binomial"):
             mechanism = self._lattice(self._length(d))
             event = mechanism.event(bound, self.relation, self._length(d))
-            return self._resolved(self._method(mechanism, d, clients), mechanism, event, self.trust, d, clients)
+            records = None if task is None else int(task.data.size.sum())
+            method = self._method(mechanism, d, clients)
+            return self._resolved(method, mechanism, event, self.trust, d, clients, records=records)
         if self.mechanism == "privunit":
             mechanism = self._privunit(self._length(d))
             event = mechanism.event(bound, self.relation, self._length(d))
@@ -229,7 +231,15 @@ class Plan:
             ) from None
 
     def _resolved(
-        self, method: Any, mechanism: Any, event: Event, trust: str, d: int, clients: int, z: float | None = None
+        self,
+        method: Any,
+        mechanism: Any,
+        event: Event,
+        trust: str,
+        d: int,
+        clients: int,
+        z: float | None = None,
+        records: int | None = None,
     ) -> Resolved:
         delta = self.delta if self.delta is not None else min(1e-5, 0.1 / clients)
         sampling = self._sampling(clients)
@@ -247,6 +257,7 @@ class Plan:
             views[Observer.MODEL_USER] = self._seen_through_models(event, clients)
         certificate = Certificate(())
         unit = Unit.RECORD if any(isinstance(part, Assumed) for part in parts_of(event)) else Unit.CLIENT
+        units, too_large = (clients, ()) if unit is Unit.CLIENT else _counted(records, delta)
         # Pure noise has a total without delta too.
         deltas = (delta, 0.0) if self.mechanism == "privunit" else (delta,)
         for (observer, (seen, drawn, assumptions)), each_delta in itertools.product(views.items(), deltas):
@@ -258,12 +269,18 @@ class Plan:
                 delta=each_delta,
                 unit=unit,
                 sampling=drawn,
-                units=clients if unit is Unit.CLIENT else None,
+                units=units,
                 memory=self.algorithm.memory,
                 assumptions=assumptions,
             )
         beside, warnings = self._step_size_release(method, event, sampling, certificate)
-        warnings = (*certificate.warnings, *warnings, *_of(method, "warnings"), *self._plain_warnings(trust))
+        warnings = (
+            *certificate.warnings,
+            *too_large,
+            *warnings,
+            *_of(method, "warnings"),
+            *self._plain_warnings(trust),
+        )
         certificate = dataclasses.replace(certificate, warnings=warnings)
         noise = {"parameters": float(d), "clients": float(clients), "planned_cohort": self.cohort.planned(clients)}
         if z is not None:
@@ -448,6 +465,14 @@ def _unit(algorithm: Any) -> Unit:
 def _of(algorithm: Any, name: str, *arguments: Any) -> Any:
     """What a method has to add to a certificate, nothing if it does not say."""
     return getattr(algorithm, name, lambda *_: ())(*arguments)
+
+
+def _counted(records: int | None, delta: float) -> tuple[int | None, tuple[Warning, ...]]:
+    """How many records share a delta, and a warning where it is too large for so many: then nothing is counted."""
+    if records is None or delta < 1 / records:
+        return records, ()
+    text = f"delta = {delta:g} is not below 1/{records}, one in so many records: single ones may be exposed outright"
+    return None, (Warning("delta-too-large", text),)
 
 
 def _require_cohort(cohort: Cohort, clients: int) -> None:

@@ -241,7 +241,7 @@ def metrics_row(
     return {
         "round": rounds,
         **measured,
-        "epsilon": _json_number(_spent(rounds, plan, resolved)),
+        "epsilon": spent(rounds, plan, resolved),
         **(
             {}
             if info.server is None
@@ -257,14 +257,11 @@ def metrics_row(
     }
 
 
-def _spent(rounds: int, plan: Plan, resolved: Resolved) -> float:
-    """epsilon so far, against the observer who is promised something."""
+def spent(rounds: int, plan: Plan, resolved: Resolved) -> float | str:
+    """epsilon so far, against the observer who is promised something; "inf" for JSON."""
     delta = resolved.certificate.total(resolved.promised).delta
-    return epsilon_of(resolved.event_for(resolved.promised, rounds), delta, plan.relation)
-
-
-def _json_number(value: float) -> float | str:
-    return value if math.isfinite(value) else "inf"
+    epsilon = epsilon_of(resolved.event_for(resolved.promised, rounds), delta, plan.relation)
+    return epsilon if math.isfinite(epsilon) else "inf"
 
 
 def storable(value: Any) -> Any:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +26,7 @@ from sordino.simulation.engine import Carry, Records, RoundInfo, Setting, run_ro
 from sordino.simulation.planning import Plan, Resolved
 from sordino.simulation.running import (
     Run,
+    environment,
     equal_chunk,
     initial_carry,
     memory_of_a_client,
@@ -34,6 +35,7 @@ from sordino.simulation.running import (
     room,
     segments,
     setting_of,
+    spent,
     usual_interval,
 )
 from sordino.simulation.tasks import Measure, Task
@@ -42,8 +44,8 @@ from sordino.types import Key
 __all__ = ["Point", "SweepProgress", "run_block", "sweep"]
 
 SweepProgress = Callable[[float], None]  # the share of all rounds of all points that is done
-# Points of one seed: together they take half the time or less, more than these hardly gain, and an interrupted sweep
-# loses what is under way. Seeds share no records, and together they are up to fourteen times slower there.
+# Points of one seed: together they take about half the time, and what is under way is lost if a sweep is killed soon.
+# Seeds share no records, and together they are up to fourteen times slower there.
 ON_A_CPU = 8
 
 
@@ -65,6 +67,13 @@ class Block:
     points: tuple[int, ...]  # len(seeds) x len(members), in that order
 
 
+class _Keep(NamedTuple):
+    """Where states of blocks are kept, and what is known of a block before it is looked at."""
+
+    folder: Path
+    known: bytes  # the digest of versions, device and records
+
+
 def sweep(
     points: Sequence[Point],
     task: Task,
@@ -73,6 +82,7 @@ def sweep(
     chunk: int | None = None,
     at_a_time: int | None = None,
     iterates: bool = False,
+    skip: Container[int] = (),
     unfinished: Path | None = None,
     progress: SweepProgress | None = None,
     finished: Callable[[int, Run], None] | None = None,
@@ -86,12 +96,14 @@ def sweep(
       chunk: clients of one point that are trained at a time; chosen from the memory, if left out.
       at_a_time: points that run at once; chosen from the memory, if left out.
       iterates: keep the model, as a flat vector, of every evaluation.
+      skip: numbers of points that need not run. Which points run at once does not depend on it.
       unfinished: a folder for what takes longer than half a minute: a call with the same points that was killed goes
         on from there. Delete it when the runs are safe. Without effect where `iterates` are kept.
       progress: called with the share of the work that is done.
       finished: called with the number of a point and its run, as soon as it is there.
 
-    Returns the runs in the order of the points. One that diverged is a run too: see `Run.diverged`.
+    Returns the runs in the order of the points, without skipped ones. One that diverged is a run too: see
+    `Run.diverged`.
     """
     require(chunk is None or chunk >= 1, "chunk", chunk, "must be at least 1")
     require(at_a_time is None or at_a_time >= 1, "at_a_time", at_a_time, "must be at least 1")
@@ -99,7 +111,15 @@ def sweep(
     for point in points:
         require_seed(point.seed)
     resolved = [point.plan.resolve(task.d, task.clients, task) for point in points]
-    blocks = make_blocks(points, resolved, task, chunk, at_a_time)
+    blocks = [
+        block
+        for block in make_blocks(points, resolved, task, chunk, at_a_time)
+        if any(number not in skip for number in block.points)
+    ]
+    keep = None
+    if unfinished is not None and not iterates:
+        made_by = {name: value for name, value in environment().items() if name != "date"}
+        keep = _Keep(unfinished, _digest(repr(made_by), task.records, task.test))
     work, done = sum(block.rounds * len(block.points) for block in blocks), 0
     runs: dict[int, Run] = {}
     for block in blocks:
@@ -108,12 +128,12 @@ def sweep(
             if progress is not None:
                 progress((done + rounds * len(block.points)) / work)
 
-        for number, run in _run_one_block(block, points, resolved, task, evaluate_every, iterates, unfinished, advance):
-            if number not in runs and finished is not None:
+        for number, run in _run_one_block(block, points, resolved, task, evaluate_every, iterates, keep, advance):
+            if number not in runs and number not in skip and finished is not None:
                 finished(number, run)
             runs[number] = run
         done += block.rounds * len(block.points)
-    return [runs[number] for number in range(len(points))]
+    return [runs[number] for number in range(len(points)) if number not in skip]
 
 
 def make_blocks(
@@ -232,7 +252,7 @@ def _run_one_block(
     task: Task,
     evaluate_every: int | None,
     iterates: bool,
-    unfinished: Path | None,
+    keep: _Keep | None,
     advance: Callable[[int], None],
 ) -> list[tuple[int, Run]]:
     started = time.perf_counter()
@@ -246,11 +266,16 @@ def _run_one_block(
     histories: list[list[dict[str, Any]]] = [[] for _ in block.points]
     every = evaluate_every or usual_interval(block.rounds)
     bookmark = None
-    if unfinished is not None and not iterates:
+    if keep is not None:
         rounds = jnp.int32([0, block.rounds, every])
         program = run_block.lower(*given, carries, keys, rounds[0], rounds[1], **static).as_text()
-        bookmark = Bookmark(unfinished, _identity(program, (given, carries, jax.random.key_data(keys), rounds)))
-        first, carries, histories = bookmark.load(carries, histories)
+        numbers = (algorithms, mechanisms, carries, jax.random.key_data(keys), rounds)
+        bookmark = Bookmark(keep.folder, _digest(keep.known, program, numbers))
+        stops = [stop for _, stop in segments(0, block.rounds, every)]
+        first, carries, histories = bookmark.load(carries, len(block.points), stops)
+        for number, history in zip(block.points, histories, strict=True):
+            for row in history:  # what is promised follows from the plan, not from a file
+                row["epsilon"] = spent(row["round"], points[number].plan, resolved[number])
     models: list[np.ndarray] = []  # [evaluation][point, d]
     for start, stop in segments(first, block.rounds, every):
         carries, info, measured = run_block(*given, carries, keys, jnp.int32(start), jnp.int32(stop), **static)
@@ -265,7 +290,7 @@ def _run_one_block(
             bookmark.save(stop, carries, histories, last=stop == block.rounds)
         advance(stop)
     last = _models(algorithms, carries)
-    seconds = (time.perf_counter() - started) / len(block.points)
+    seconds = (time.perf_counter() - started if bookmark is None else bookmark.elapsed) / len(block.points)
     runs = []
     for place, number in enumerate(block.points):
         params = task.params(jnp.asarray(last[place]))
@@ -275,11 +300,15 @@ def _run_one_block(
     return runs
 
 
-def _identity(program: str, values: Any) -> bytes:
-    """What decides how a computation ends: the program, and all that it is given."""
-    digest = hashlib.sha256(program.encode())
-    for leaf in jax.tree.leaves(values):
-        digest.update(np.ascontiguousarray(leaf).reshape(-1).view(np.uint8).data)
+def _digest(*parts: Any) -> bytes:
+    """Of texts, and of arrays in trees: what decides how a computation ends."""
+    digest = hashlib.sha256()
+    for part in parts:
+        if isinstance(part, str | bytes):
+            digest.update(part.encode() if isinstance(part, str) else part)
+        else:
+            for leaf in jax.tree.leaves(part):
+                digest.update(np.ascontiguousarray(leaf).reshape(-1).view(np.uint8).data)
     return digest.digest()
 
 
