@@ -114,15 +114,20 @@ def _promise(certificate: dict[str, Any]) -> str:
     """One line a run: each observer's total, and what is false or assumed about it."""
     totals = [
         f"{total['observer']}: epsilon {_epsilon(total['epsilon'])} at delta {total['delta']:g} "
-        f"(one {total['unit']}, {total['relation']}, {total['rounds']} rounds, {total['accountant']})"
-        + "".join(f", assuming {text}" for text in total["assumptions"])
+        f"(one {total['unit']}{_of(total['units'])}, {total['relation']}, {total['rounds']} rounds, "
+        f"{total['accountant']})" + "".join(f", assuming {text}" for text in total["assumptions"])
         for total in certificate["guarantees"]
         if total["scope"] == "all rounds" and total.get("client") is None
     ]
-    false = any(warning["code"] == "no-valid-guarantee" for warning in certificate["warnings"])
-    notes = "; **no valid guarantee**" if false else ""
+    codes = {warning["code"] for warning in certificate["warnings"]}
+    notes = "; **no valid guarantee**" if "no-valid-guarantee" in codes else ""
+    notes += "; **delta is not below one over the number of records**" if "delta-too-large" in codes else ""
     claim = certificate.get("claim")
     return "; ".join(totals) + notes + (f"; the paper claims {claim}" if claim else "")
+
+
+def _of(units: int | None) -> str:
+    return "" if units is None else f" of {units}"
 
 
 def _epsilon(epsilon: float | str) -> str:

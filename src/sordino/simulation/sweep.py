@@ -270,7 +270,8 @@ def _run_one_block(
         rounds = jnp.int32([0, block.rounds, every])
         program = run_block.lower(*given, carries, keys, rounds[0], rounds[1], **static).as_text()
         numbers = (algorithms, mechanisms, carries, jax.random.key_data(keys), rounds)
-        bookmark = Bookmark(keep.folder, _digest(keep.known, program, numbers))
+        noise = repr([dict(answer.noise) for answer in answers])
+        bookmark = Bookmark(keep.folder, _digest(keep.known, program, noise, numbers))
         stops = [stop for _, stop in segments(0, block.rounds, every)]
         first, carries, histories = bookmark.load(carries, len(block.points), stops)
         for number, history in zip(block.points, histories, strict=True):
