@@ -154,6 +154,15 @@ def test_a_part_of_a_table(run, papers, tmp_path):
     assert not (tmp_path / "results").exists()  # where only whole tables go
 
 
+def test_a_part_does_not_replace_the_whole(run, papers, tmp_path):
+    (tmp_path / "o" / "paper3").mkdir(parents=True)
+    whole = tmp_path / "o" / "paper3" / "small.json"
+    whole.write_text("{}")
+    said = run("reproduce", "paper3-small", "--quick", "--only", "norm", "--out", str(tmp_path / "o"), code=2).stderr
+    assert "small.json is not the same part of the table: choose another folder" in said
+    assert whole.read_text() == "{}"
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [

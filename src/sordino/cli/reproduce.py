@@ -14,7 +14,7 @@ import typer
 from sordino.cli.output import show
 from sordino.cli.run import Set
 from sordino.cli.sweep import points_progress
-from sordino.errors import InvalidInput
+from sordino.errors import InvalidInput, require
 
 __all__ = ["reproduce_command"]
 
@@ -53,6 +53,11 @@ def reproduce_command(
     from sordino.experiments.reproducing import reproduce, result_of
     from sordino.report.figures import draw, plot_table
 
+    folder = (out or Path("runs/reproduce" if quick or spec.scope else "results")) / f"paper{spec.paper}"
+    written = folder / f"{spec.name}.json"
+    if out is not None and spec.scope and written.exists():
+        same = jsonlib.loads(written.read_text()).get("scope") == spec.scope
+        require(same, "out", str(out), f"{written} is not the same part of the table: choose another folder")
     part = [hashlib.sha256(spec.scope.encode()).hexdigest()[:8]] if spec.scope else []
     unfinished = Path("runs/unfinished") / "-".join([name, *["quick"] * quick, *part])
     with points_progress(len(spec.points(quick)) * len(spec.seeds(quick))) as progress:
@@ -64,10 +69,7 @@ def reproduce_command(
     ]
     command = shlex.join(["sordino", "reproduce", name, *options])
     result = result_of(spec, outcomes, command=command, commit=commit, quick=quick)
-    usual = "runs/reproduce" if quick or spec.scope else "results"
-    folder = (out or Path(usual)) / f"paper{spec.paper}"
     folder.mkdir(parents=True, exist_ok=True)
-    written = folder / f"{spec.name}.json"
     written.write_text(jsonlib.dumps(result, indent=1, allow_nan=False) + "\n")
     pictures = [folder / f"{spec.name}-{figure.name}.png" for figure in spec.file.figures]
     for figure, picture in zip(spec.file.figures, pictures, strict=True):
