@@ -261,7 +261,7 @@ def test_local_noise_helps_model_users_only_where_nobodys_noise_can_be_missing()
 def test_assumed_sensitivity_is_printed_at_record_level():
     event = so.qtdl(d=100, levels=64, epsilon=10, delta=1e-6, mu=0.1).event(so.clip(1.0), REPLACE, 100)
     cert = certificate(event, unit="record", observer="server")
-    assert "sensitivity assumed, not enforced" in str(cert.guarantees[0])
+    assert "with mu = 0.1, which nothing enforces" in str(cert.guarantees[0])
     assert [warning.code for warning in cert.warnings] == ["assumed"]
 
 

@@ -158,7 +158,8 @@ class Spec:
 
 def all_specs() -> list[Spec]:
     """Every spec that is here, by paper and name."""
-    return [_load(path) for path in sorted(PAPERS.glob("paper*/*.toml"))]
+    paths = sorted(PAPERS.glob("paper*/*.toml"), key=lambda path: (path.parent.name, path.stem))
+    return [_load(path) for path in paths]
 
 
 def find_spec(name: str) -> Spec:

@@ -104,7 +104,7 @@ def assumed_sensitivities(d: int, levels: int, mu: float) -> Sensitivities:
     """
     _require_shape(d, levels)
     require(mu > 0, "mu", mu, "must be positive; leave it out for the worst case that needs no assumption")
-    assumption = f"sensitivity assumed, not enforced: eq. (6) with mu = {mu:g}"
+    assumption = f"that one record moves a message by no more than eq. (6) with mu = {mu:g}, which nothing enforces"
     root = math.sqrt(d)
     return Sensitivities(d, levels, 2 * d + mu * levels * root, 2 * root + mu * levels, 2 + mu * levels, assumption)
 
