@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from contextlib import redirect_stdout
@@ -51,3 +52,17 @@ def test_the_results_page_is_generated_from_the_results():
     readme = (ROOT / "README.md").read_text()
     assert "| 1 | table4 | central, fedexp" in readme
     assert readme == with_summary(readme, ROOT / "results")
+
+
+def test_a_picture_stands_beside_the_result_that_it_is_named_after(tmp_path):
+    folder = tmp_path / "paper0"
+    folder.mkdir()
+    known = json.loads((ROOT / "results" / "paper0" / "table5.json").read_text())
+    for name in ("table5", "table5-on-messages"):
+        (folder / f"{name}.json").write_text(json.dumps(known | {"name": name}))
+        (folder / f"{name}-figure4.png").touch()
+    first, second = results_page(tmp_path).split("\n## ")[1:]
+    assert first.startswith("Paper 0: table5\n")
+    for text, mine, other in ((first, "table5", "table5-on-messages"), (second, "table5-on-messages", "table5")):
+        assert f"paper0/{mine}-figure4.png" in text
+        assert f"paper0/{other}-figure4.png" not in text

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import jax
+import matplotlib.figure
 import numpy as np
 import pytest
 
@@ -19,7 +20,7 @@ from sordino.experiments.reproducing import Outcome
 from sordino.experiments.specs import Cell, FigureSpec, all_specs, find_spec
 from sordino.models import flat, get
 from sordino.privacy.published import qtdl_theorem_2_epsilon_0
-from sordino.report.figures import draw, heat_maps
+from sordino.report.figures import draw, heat_maps, plot_curves
 from sordino.simulation.tasks import PROBLEMS
 from sordino.types import Observer
 
@@ -144,6 +145,28 @@ def test_theorem_2_noise_is_the_papers(name):
     assert checked == {"paper0-table3": 6, "paper0-table5": 8}[name]
 
 
+@pytest.mark.parametrize(("name", "share"), [("on-messages", 1 / 5), ("on-sum", 1 / 25)])
+def test_other_readings_of_table_5_have_as_much_less_noise_as_they_say(name, share):
+    """Of the deviation on the sum of 25 messages, which in table5 is 2C / sqrt(3)."""
+    for point in SPECS[f"paper0-table5-{name}"].points(quick=False):
+        mechanism = point.config.plan().resolve(parameters(point.config), 50).mechanism
+        bound = next(value for value in point.config.file.bound.model_dump().values() if value)
+        if point.cell.row == "theorem 2":
+            of_one = mechanism.calibration.noise_std / mechanism.levels * mechanism.bound
+            std = of_one * (math.sqrt(25) if point.config.file.privacy.trust == "local" else 1)
+        else:
+            std = float(mechanism.noise_std)
+        assert std == pytest.approx(share * 2 * bound / math.sqrt(3), rel=0.01)  # mu = 0.08 has 2 levels more
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_noise_by_norm_is_as_long_as_the_papers_sigma(quick):
+    for point in SPECS["paper4-private-by-norm"].points(quick):
+        d = 65 * 10 if quick else paper4.PARAMETERS
+        multiplier = point.config.file.privacy.noise_multiplier
+        assert multiplier * math.sqrt(d) == pytest.approx(paper4.SIGMA, rel=1e-5)
+
+
 def test_paper_4s_table_is_what_its_script_trains():
     """Methods, step sizes and published accuracies of the spec, cell by cell."""
     cells = {}
@@ -215,3 +238,18 @@ def test_a_heat_map_is_spanned_by_the_two_parts_of_its_rows(tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
     with pytest.raises(InvalidInput, match="two parts"):
         heat_maps([outcome("beta 1", "left", [0.5])], "highest-accuracy")
+
+
+def test_a_legend_of_long_names_stays_in_the_picture(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(matplotlib.figure.Figure, "savefig", lambda figure, *_, **__: seen.append(figure))
+    names = [f"gaussian, same deviation, sound (0.1, 1e-9), clip {k}" for k in range(7)]
+    plot_curves(
+        FigureSpec(name="f", title="F"), [("", name, x, x) for name in names for x in (1.0, 2.0)], tmp_path / "f.png"
+    )
+    (figure,) = seen
+    figure.draw_without_rendering()
+    inside, (legend,) = figure.bbox, figure.legends
+    around = legend.get_window_extent()
+    assert inside.x0 <= around.x0 < around.x1 <= inside.x1
+    assert inside.y0 <= around.y0 < around.y1 <= inside.y1

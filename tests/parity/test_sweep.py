@@ -241,7 +241,7 @@ def test_how_many_at_a_time_does_not_matter(together, options):
 def test_blocks_hold_every_point_and_are_not_too_large(at_a_time):
     points = three_by_three()
     resolved = [point.plan.resolve(TASK.d, TASK.clients) for point in points]
-    blocks = make_blocks(points, resolved, TASK, None, at_a_time)
+    blocks = make_blocks(points, resolved, range(len(points)), TASK, None, at_a_time)
     assert {number for block in blocks for number in block.points} == set(range(9))
     assert max(len(block.points) for block in blocks) <= at_a_time
     assert len({(block.setting, len(block.members), len(block.seeds)) for block in blocks}) == 1  # one program
@@ -393,21 +393,40 @@ def test_a_bookmark_that_is_not_whole_counts_as_none(tmp_path, segments_run, har
 
 
 def test_skipped_points_do_not_change_who_runs_with_whom(tmp_path, segments_run):
-    points = [Point(plan(fedavg(0.01 * (i + 1), 1.0)), 0) for i in range(5)]
+    points = [Point(plan(fedavg(0.01 * (i + 1), 1.0)), 0) for i in range(5)]  # 0 and 1, 2 and 3, and 4
     whole = sweep(points, TASK, at_a_time=2, unfinished=tmp_path)
     segments_run.clear()
     numbers = []
-    rest = sweep(
-        points,
-        TASK,
-        at_a_time=2,
-        skip={0, 1, 2},
-        unfinished=tmp_path,
-        finished=lambda number, _: numbers.append(number),
-    )
+    options = {"at_a_time": 2, "unfinished": tmp_path, "finished": lambda number, _: numbers.append(number)}
+    rest = sweep(points, TASK, skip={0, 1}, **options)
     assert segments_run == []  # the same blocks, which are there
-    assert numbers == [3, 4]
-    assert [run.history for run in rest] == [run.history for run in whole[3:]]
+    assert numbers == [2, 3, 4]
+    assert [run.history for run in rest] == [run.history for run in whole[2:]]
+
+
+def test_of_a_block_that_is_partly_there_the_missing_points_run_alone(monkeypatch):
+    members = []
+
+    def spy(*arguments, **options):
+        members.append(jax.tree.leaves(arguments[0])[0].shape[0])
+        return run_block(*arguments, **options)
+
+    points = [Point(plan(fedavg(0.01 * (i + 1), 1.0)), 0) for i in range(4)]
+    whole = sweep(points, TASK, evaluate_every=ROUNDS)
+    monkeypatch.setattr(sweep_module, "run_block", spy)
+    rest = sweep(points, TASK, evaluate_every=ROUNDS, skip={0, 1, 3})
+    assert set(members) == {1}
+    assert len(rest) == 1
+    check_history(rest[0].history, whole[2].history)
+
+
+def test_a_cpu_takes_eight_points_of_one_seed_at_a_time():
+    points = [Point(plan(fedavg(0.01 * (i + 1), 1.0)), seed) for i in range(20) for seed in SEEDS]
+    resolved = [point.plan.resolve(TASK.d, TASK.clients, TASK) for point in points]
+    blocks = make_blocks(points, resolved, range(len(points)), TASK, None, None)
+    assert {len(block.seeds) for block in blocks} == {1}
+    assert {len(block.members) for block in blocks} == {7}  # 20 in three pieces of one size
+    assert {number for block in blocks for number in block.points} == set(range(len(points)))
 
 
 GO_ON = """\

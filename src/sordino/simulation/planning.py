@@ -471,7 +471,7 @@ def _counted(records: int | None, delta: float) -> tuple[int | None, tuple[Warni
     """How many records share a delta, and a warning where it is too large for so many: then nothing is counted."""
     if records is None or delta < 1 / records:
         return records, ()
-    text = f"delta = {delta:g} is not below 1/{records}, one in so many records: single ones may be exposed outright"
+    text = f"delta = {delta:g} is not below 1/{records}, the share of one record: some may be exposed outright"
     return None, (Warning("delta-too-large", text),)
 
 

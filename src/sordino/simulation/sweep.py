@@ -96,7 +96,7 @@ def sweep(
       chunk: clients of one point that are trained at a time; chosen from the memory, if left out.
       at_a_time: points that run at once; chosen from the memory, if left out.
       iterates: keep the model, as a flat vector, of every evaluation.
-      skip: numbers of points that need not run. Which points run at once does not depend on it.
+      skip: numbers of points that need not run. Others run with whom they would without it, where none of them skips.
       unfinished: a folder for what takes longer than half a minute: a call with the same points that was killed goes
         on from there. Delete it when the runs are safe. Without effect where `iterates` are kept.
       progress: called with the share of the work that is done.
@@ -111,11 +111,11 @@ def sweep(
     for point in points:
         require_seed(point.seed)
     resolved = [point.plan.resolve(task.d, task.clients, task) for point in points]
-    blocks = [
-        block
-        for block in make_blocks(points, resolved, task, chunk, at_a_time)
-        if any(number not in skip for number in block.points)
-    ]
+    blocks = make_blocks(points, resolved, range(len(points)), task, chunk, at_a_time)
+    whole = [block for block in blocks if not any(number in skip for number in block.points)]
+    in_whole = {number for block in whole for number in block.points}
+    rest = [number for number in range(len(points)) if number not in skip and number not in in_whole]
+    blocks = whole + make_blocks(points, resolved, rest, task, chunk, at_a_time)
     keep = None
     if unfinished is not None and not iterates:
         made_by = {name: value for name, value in environment().items() if name != "date"}
@@ -129,7 +129,7 @@ def sweep(
                 progress((done + rounds * len(block.points)) / work)
 
         for number, run in _run_one_block(block, points, resolved, task, evaluate_every, iterates, keep, advance):
-            if number not in runs and number not in skip and finished is not None:
+            if number not in runs and finished is not None:
                 finished(number, run)
             runs[number] = run
         done += block.rounds * len(block.points)
@@ -137,13 +137,19 @@ def sweep(
 
 
 def make_blocks(
-    points: Sequence[Point], resolved: Sequence[Resolved], task: Task, chunk: int | None, at_a_time: int | None
+    points: Sequence[Point],
+    resolved: Sequence[Resolved],
+    chosen: Sequence[int],
+    task: Task,
+    chunk: int | None,
+    at_a_time: int | None,
 ) -> list[Block]:
-    """Points by program, then seeds that have the same numbers together, then cut so that a block fits the memory."""
+    """Chosen points by program, then seeds that have the same numbers together, then cut so that a block fits."""
     programs: dict[Any, list[int]] = {}
-    for number, (point, answer) in enumerate(zip(points, resolved, strict=True)):
-        setting = setting_of(point.plan, answer, task, chunk=1)
-        programs.setdefault((setting, point.plan.rounds, _structure(answer)), []).append(number)
+    for number in chosen:
+        plan, answer = points[number].plan, resolved[number]
+        setting = setting_of(plan, answer, task, chunk=1)
+        programs.setdefault((setting, plan.rounds, _structure(answer)), []).append(number)
     blocks = []
     for (setting, rounds, _), numbers in programs.items():
         of_seed: dict[int, list[int]] = {}
@@ -269,8 +275,8 @@ def _run_one_block(
     if keep is not None:
         rounds = jnp.int32([0, block.rounds, every])
         program = run_block.lower(*given, carries, keys, rounds[0], rounds[1], **static).as_text()
-        numbers = (algorithms, mechanisms, carries, jax.random.key_data(keys), rounds)
         noise = repr([dict(answer.noise) for answer in answers])
+        numbers = (algorithms, mechanisms, carries, jax.random.key_data(keys), rounds)
         bookmark = Bookmark(keep.folder, _digest(keep.known, program, noise, numbers))
         stops = [stop for _, stop in segments(0, block.rounds, every)]
         first, carries, histories = bookmark.load(carries, len(block.points), stops)

@@ -262,7 +262,21 @@ def write(table: str, path: Path, folder: Path, commit: str | None) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=1) + "\n")
     if table == "table3":
-        plot_curves(parts, path.with_suffix(".png"))
+        from sordino.experiments.specs import FigureSpec  # these need more than JAX
+        from sordino.report.figures import plot_curves
+
+        figure = FigureSpec(name="curves", title="Test accuracy over rounds")
+        numbers = [
+            (
+                part["cell"]["row"],
+                f"{part['column']}, gamma {part['cell']['gamma']:g}",
+                row["epoch"] * part["messages"] / part["epochs"],
+                100 * row["accuracy"],
+            )
+            for part in parts
+            for row in part["history"]
+        ]
+        plot_curves(figure, numbers, path.with_suffix(".png"))
     else:
         table_rows = [row | {"accuracy": row["mean"] / 100, "diverged": False} for row in rows]
         plot_heat_map(table_rows, ["column", "beta", "gamma"], "accuracy-last", path.with_suffix(".png"))
@@ -315,24 +329,6 @@ def spreads(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
         column: {beta: max(values) - min(values) for beta, values in of_column.items()}
         for column, of_column in found.items()
     }
-
-
-def plot_curves(parts: list[dict[str, Any]], path: Path) -> None:
-    """Accuracy over epochs, a panel for each beta: Figures 7 and 10."""
-    from matplotlib.figure import Figure
-
-    names = list(dict.fromkeys(part["cell"]["row"] for part in parts))
-    figure = Figure(figsize=(4 * len(names), 3.6), layout="constrained")
-    all_axes = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
-    for axes, name in zip(all_axes, names, strict=True):
-        for part in (part for part in parts if part["cell"]["row"] == name):
-            epochs, accuracies = zip(*((row["epoch"], 100 * row["accuracy"]) for row in part["history"]), strict=True)
-            axes.plot(epochs, accuracies, label=f"{part['column']}, gamma {part['cell']['gamma']:g}")
-        axes.set(xlabel="epoch", title=name)
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize=7)
-    all_axes[0].set_ylabel("test accuracy (%)")
-    figure.savefig(path, dpi=90)
 
 
 def _finite(values: Any) -> list[float | None]:
