@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic.fields import FieldInfo
 
 from sordino.errors import InvalidInput, Refused, SordinoError, require
 from sordino.variations import variations
@@ -273,13 +274,18 @@ def _checked(values: dict[str, Any], path: Path, text: str) -> _File:
         raise _first_error(error, path, text, model) from None
 
 
+def _fields(annotation: Any) -> dict[str, FieldInfo]:
+    """Of a section's model; none for a value that is no section."""
+    return getattr(annotation, "model_fields", {})
+
+
 def _takes_list(section: str, key: str) -> bool:
     """Whether a key's own value may be a list, so that a list there is not a sweep."""
     from sordino.algorithms import METHODS
 
     models = [_file_model(method) for method in METHODS]
-    fields = [model.model_fields[section].annotation for model in models if section in model.model_fields]
-    known = [model.model_fields[key].annotation for model in fields if key in getattr(model, "model_fields", {})]  # type: ignore[union-attr]
+    sections = [_fields(model.model_fields[section].annotation) for model in models if section in model.model_fields]
+    known = [fields[key].annotation for fields in sections if key in fields]
     return any("list" in str(annotation) or "tuple" in str(annotation) for annotation in known)
 
 
@@ -364,7 +370,7 @@ def _first_error(error: ValidationError, path: Path, text: str, model: type[_Fil
     place = f"{path}:{line}" if line else f"{path}"
     section_model = model.model_fields[section].annotation if section in model.model_fields else None
     if first["type"] == "extra_forbidden":
-        known = section_model.model_fields if section_model else model.model_fields  # type: ignore[union-attr]
+        known = _fields(section_model) if section_model else model.model_fields
         return InvalidInput(
             f"{place}: [{section}] {key}".rstrip(), first["input"], f"is not known; use {', '.join(known)}"
         )

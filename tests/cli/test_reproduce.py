@@ -11,7 +11,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from sordino.experiments import specs
+from sordino.experiments import reproducing, specs
 from sordino.report import figures
 from sordino.simulation import sweep
 from sordino.simulation.checkpoint import Bookmark
@@ -75,13 +75,13 @@ def papers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_list_says_what_each_needs(run):
     listed = json.loads(run("reproduce", "--list", "--json").stdout)["specs"]
     entry = {row["name"]: row for row in listed}["paper3-table1-fashion-mnist"]
-    assert (entry["paper"], entry["data"], entry["device"]) == ("3", "fashion-mnist", "GPU")
+    assert (entry["paper"], entry["data"]) == ("3", "fashion-mnist")
     assert float(entry["--quick, 2 CPU cores"]) <= 5
     assert "paper0-table2" in run("reproduce", "--list").stdout
-    estimated = {row["name"] for row in listed if row["minutes"].startswith("~")}
+    estimated = {row["name"] for row in listed if row["minutes on a GPU"].startswith("~")}
     assert {"paper3-table1-cifar10", "paper4-table3"} <= estimated
     assert "paper0-table2" not in estimated
-    assert entry["minutes"] == "1"  # timed
+    assert entry["minutes on a GPU"] == "1"  # timed
 
 
 @pytest.mark.parametrize("name", ["paper3-table9", "table1", "paper12-table1", "paper3-../paper0/table2"])
@@ -169,6 +169,7 @@ def test_a_part_does_not_replace_the_whole(run, papers, tmp_path):
         (["--only", "none"], "matches no cell; there are 'C = {bound.clip}, clip'"),
         (["--only", "("], "is no regular expression"),
         (["--set", "run.round=3"], "[run] round = 3: is not known"),
+        (["--minutes", "0"], "minutes = 0.0: must be above 0"),
     ],
     ids=str,
 )
@@ -201,6 +202,52 @@ def test_what_was_killed_goes_on(run, papers, tmp_path, monkeypatch):
     assert not unfinished.exists()
     anew = json.loads(run(*command).stdout)
     assert again["rows"] == anew["rows"]
+
+
+def test_a_heat_map_says_how_far_it_varies(run, papers):
+    spec = papers / "paper3" / "small.toml"
+    text = SPEC.partition("[[figures]]")[0] + '[[figures]]\nname = "map"\ntitle = "A map"\nkind = "heat-map"\n'
+    text += 'metric = "suboptimality"\n[[cells]]' + SPEC.partition("[[cells]]")[2].partition("[[cells]]")[0]
+    spec.write_text(text.replace("C = {bound.clip}", "I 1, C = {bound.clip}"))
+    result = json.loads(run("reproduce", "paper3-small", "--quick", "--json").stdout)
+    means = [row["mean"] for row in result["rows"]]
+    assert len(means) == 3
+    spread = pytest.approx(max(means) - min(means), rel=1e-3)
+    assert result["spreads"] == [{"column": "clip", "row": "I 1", "spread": spread, "of": 3}]
+    said = run("reproduce", "paper3-small", "--quick").stdout
+    assert f"Highest less lowest, clip: I 1: {result['spreads'][0]['spread']:.1f} (of 3)" in said
+
+
+def test_what_ran_out_of_time_writes_what_is_complete_and_goes_on(run, papers, tmp_path, monkeypatch):
+    spec = papers / "paper3" / "small.toml"
+    spec.write_text(SPEC.partition("[[figures]]")[0] + "[[cells]]" + SPEC.partition("[[cells]]")[2])
+    monkeypatch.setattr(sweep, "Bookmark", functools.partial(Bookmark, seconds=0.0, times=0.0))
+    clock, command = mock.Mock(), ("reproduce", "paper3-small", "--quick", "--json")
+    monkeypatch.setattr(reproducing, "time", clock)
+
+    def stopped_after(evaluations, *options):
+        clock.monotonic.side_effect = [0.0, *[30.0] * evaluations, *[61.0] * 1000]  # the first sets the deadline
+        return run(*command, "--minutes", "1", *options).stdout
+
+    said = stopped_after(2)
+    unfinished = tmp_path / "runs" / "unfinished" / "paper3-small-quick"
+    assert said == (
+        "No cell is complete after 1 minutes; the same command goes on from runs/unfinished/paper3-small-quick.\n"
+    )
+    assert list(unfinished.iterdir())
+    assert not (tmp_path / "runs" / "reproduce").exists()
+    part = json.loads(stopped_after(9, "--out", str(tmp_path / "o")))
+    assert 0 < len(part["rows"]) < 5
+    assert part["scope"] == f"{len(part['rows'])} of 5 cells"
+    assert json.loads((tmp_path / "runs" / "reproduce" / "paper3" / "small.json").read_text()) == part
+    assert not (tmp_path / "o").exists()  # where the whole will go
+    whole = json.loads(run(*command, "--minutes", "1000").stdout)
+    assert "scope" not in whole
+    assert len(whole["rows"]) == 5
+    assert [row for row in whole["rows"] if row in part["rows"]] == part["rows"]
+    assert not unfinished.exists()
+    anew = json.loads(run(*command).stdout)
+    assert anew["rows"] == whole["rows"]
 
 
 def test_the_same_numbers_as_json_without_figures(run, papers, tmp_path):

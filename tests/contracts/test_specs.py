@@ -232,6 +232,28 @@ def test_paper_4s_heat_maps_have_its_grid_and_say_what_holds():
         assert certificate.total(Observer.SERVER).epsilon == pytest.approx(epsilon, rel=1e-3)
 
 
+def test_paper_4s_small_model_has_the_noise_of_one_message_as_its_length():
+    sigma = normec_noise(1, 8.0, 1e-5)
+    points = SPECS["paper4-private-small-model"].points(quick=False)
+    assert len(points) == 3 * 4 * 4
+    for point in points:
+        task, multiplier = point.config.file.task, point.config.file.privacy.noise_multiplier
+        assert (task.name, task.clients, point.config.file.algorithm.model_dump()["batch_size"]) == (
+            "fashion-mnist",
+            10,
+            32,
+        )
+        assert multiplier * math.sqrt(parameters(point.config)) == pytest.approx(sigma, rel=1e-5)
+
+
+def test_paper_4s_many_clients_get_what_is_promised():
+    spec = SPECS["paper4-private-many-clients"]
+    for point in spec.points(quick=False):
+        certificate = point.config.plan().resolve(parameters(point.config), point.config.file.task.clients).certificate
+        assert certificate.total(Observer.MODEL_USER).epsilon == pytest.approx(8, rel=1e-4)
+        assert certificate.total(Observer.SERVER).epsilon == math.inf  # the server is trusted, and that is said
+
+
 def same(found, wanted):
     """Two methods are equal, numbers and all."""
     assert jax.tree.structure(found) == jax.tree.structure(wanted)

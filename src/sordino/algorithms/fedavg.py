@@ -152,7 +152,9 @@ class FedAvg:
 
     def noise_scale(self, state: ServerState) -> Scalar:
         """By how much an adaptive bound has moved: central noise moves with it."""
-        return 1.0 if state.bound is None else state.bound.bound / self.bound.bound  # type: ignore[union-attr]
+        if state.bound is None or self.bound is None:
+            return 1.0
+        return state.bound.bound / self.bound.bound
 
     def params(self, state: ServerState) -> Vector:
         """The iterate that is given out."""

@@ -18,6 +18,7 @@ from sordino.privacy.calibration import calibrate_gaussian
 from sordino.privacy.certification import certify
 from sordino.privacy.events import (
     Approximate,
+    Claimed,
     Composed,
     DiscreteNoise,
     Event,
@@ -213,7 +214,7 @@ def qtdl_command(
     paper = theorem_1_calibration(bounds, epsilon)
     assert paper.alpha is not None
     log_kept = log_not_worst_delta(paper.support, paper.alpha, dim, bounds.l1, bounds.linf)
-    claim = paper.event.claim  # type: ignore[attr-defined]
+    assert isinstance(paper.event, Claimed)
     result = {
         "mechanism": "qtdl, Theorem 1 calibration: no valid guarantee",
         "m": paper.support,
@@ -241,7 +242,7 @@ def qtdl_command(
             for choice in sound
         ],
     }
-    warnings = [Warning("no-valid-guarantee", claim), LOCAL, *_assumed(bounds)]
+    warnings = [Warning("no-valid-guarantee", paper.event.claim), LOCAL, *_assumed(bounds)]
     statement = _statement(relation, Observer.SERVER, "exact truncation", tuple(warnings), _unit(mu))
     show("QTDL", result | statement, as_json=json)
 

@@ -35,12 +35,16 @@ def reproduce_command(
         Path | None,
         typer.Option(help="Folder of results; results/ if left out, runs/reproduce/ for less than the whole."),
     ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(help="Stop after so long and write the cells that are complete; the same again goes on."),
+    ] = None,
     commit: Annotated[str | None, typer.Option(help="What the code is at, where git does not know.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Run a published table or figure: paper beside ours, what it claims beside what holds, numbers and pictures.
 
-    One that was killed goes on from runs/unfinished/ when it is called again, but for figures of paths.
+    One that was stopped or killed goes on from runs/unfinished/ when it is called again, but for figures of paths.
     """
     from sordino.experiments.specs import all_specs, find_spec
 
@@ -49,6 +53,7 @@ def reproduce_command(
         return
     if name is None:
         raise InvalidInput("name", name, "say which table or figure; --list shows them")
+    require(minutes is None or minutes > 0, "minutes", minutes, "must be above 0")
     spec = find_spec(name).part(only, set or ())
     from sordino.experiments.reproducing import reproduce, result_of
     from sordino.report.figures import draw, plot_table
@@ -61,7 +66,14 @@ def reproduce_command(
     part = [hashlib.sha256(spec.scope.encode()).hexdigest()[:8]] if spec.scope else []
     unfinished = Path("runs/unfinished") / "-".join([name, *["quick"] * quick, *part])
     with points_progress(len(spec.points(quick)) * len(spec.seeds(quick))) as progress:
-        outcomes = reproduce(spec, quick=quick, unfinished=unfinished, progress=progress)
+        outcomes = reproduce(spec, quick=quick, unfinished=unfinished, minutes=minutes, progress=progress)
+    complete = len(outcomes) == len(spec.points(quick))
+    if not outcomes:
+        print(f"No cell is complete after {minutes:g} minutes; the same command goes on from {unfinished}.")
+        return
+    if not complete:  # a part never takes the place of the whole
+        folder = Path("runs/reproduce") / f"paper{spec.paper}"
+        written = folder / written.name
     options = [
         *["--quick"] * quick,
         *(["--only", only] if only else []),
@@ -77,12 +89,15 @@ def reproduce_command(
     if not pictures:
         pictures = [folder / f"{spec.name}.png"]
         plot_table(result["rows"], result["metric"], pictures[0])
-    shutil.rmtree(unfinished, ignore_errors=True)
+    if complete:
+        shutil.rmtree(unfinished, ignore_errors=True)
     if json:
         print(jsonlib.dumps(result, indent=1, allow_nan=False))
         return
     _show_result(spec.file.title, result, quick)
     print("Written: " + ", ".join(str(path) for path in (written, *pictures)))
+    if not complete:
+        print(f"Not all of it is done; the same command goes on from {unfinished}.")
 
 
 def _show_list(specs: list[Any], *, as_json: bool) -> None:
@@ -94,8 +109,7 @@ def _show_list(specs: list[Any], *, as_json: bool) -> None:
             "name": spec.full_name,
             "paper": str(spec.paper),
             "data": ", ".join(spec.file.data) or "synthetic",
-            "device": "GPU",
-            "minutes": ("~" if spec.file.estimated else "") + f"{spec.file.minutes:g}",
+            "minutes on a GPU": ("~" if spec.file.estimated else "") + f"{spec.file.minutes:g}",
             "--quick, 2 CPU cores": f"{spec.file.quick_minutes:g}",
         }
         for spec in specs
@@ -115,7 +129,7 @@ def _show_list(specs: list[Any], *, as_json: bool) -> None:
 def _show_result(title: str, result: dict[str, Any], quick: bool) -> None:
     from rich.console import Console
 
-    from sordino.report.results import promise_lines
+    from sordino.report.results import promise_lines, spread_lines
 
     rows = [
         {
@@ -137,6 +151,8 @@ def _show_result(title: str, result: dict[str, Any], quick: bool) -> None:
         console.print(
             "A quick look: fewer rounds, clients or seeds than the paper; compare the order, not the figures."
         )
+    for line in spread_lines(result.get("spreads", [])):
+        console.print(f"Highest less lowest, {line}", highlight=False, markup=False)
     if result["note"]:
         console.print(result["note"])
     console.print("What the runs promise over all rounds, and what the paper claims:")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import statistics
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sordino.errors import InvalidInput
+from sordino.errors import InvalidInput, require
 from sordino.experiments.provenance import provenance
 from sordino.experiments.specs import Point, Spec
 from sordino.simulation.running import Run
@@ -29,14 +31,25 @@ class Outcome:
     minimiser: Any = None  # of the task, where it is known
 
 
+class _OutOfTime(Exception):
+    """What is not done yet waits in the folder of unfinished work."""
+
+
 def reproduce(
     spec: Spec,
     *,
     quick: bool,
     unfinished: Path | None = None,
+    minutes: float | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> list[Outcome]:
-    """Run a spec; with a folder `unfinished`, from where it was killed."""
+    """Run a spec; with a folder `unfinished`, from where it was stopped.
+
+    After so many minutes it stops at the next evaluation. Returns the cells that are complete.
+    """
+    deadline = math.inf if minutes is None else time.monotonic() + 60 * minutes
+    iterates = any(figure.kind == "paths" for figure in spec.file.figures)
+    require(not iterates or minutes is None, "minutes", minutes, "figures of paths begin anew each time: leave it out")
     points, seeds = spec.points(quick), spec.seeds(quick)
     groups: dict[str, list[int]] = {}
     for number, point in enumerate(points):
@@ -44,27 +57,47 @@ def reproduce(
     tasks = {key: _task(spec, points[numbers[0]]) for key, numbers in groups.items()}  # errors come first
     for point in points:
         point.config.resolve(point.config.plan(), tasks[point.config.task_key])
-    outcomes: dict[int, Outcome] = {}
-    iterates = any(figure.kind == "paths" for figure in spec.file.figures)
-    for key, numbers in groups.items():
-        done = len(outcomes) / len(points)
+    runs: dict[tuple[int, int], Run] = {}  # of a cell and a seed
+    before = 0
+    try:
+        for key, numbers in groups.items():
+            cells = [(number, seed) for number in numbers for seed in seeds]
 
-        def advance(share: float, done: float = done, size: int = len(numbers)) -> None:
-            if progress is not None:
-                progress(done + share * size / len(points))
+            def keep(place: int, run: Run, cells: list[tuple[int, int]] = cells) -> None:
+                runs[cells[place]] = run
 
-        runs = sweep(
-            [SweepPoint(points[number].config.plan(), seed) for number in numbers for seed in seeds],
-            tasks[key],
-            evaluate_every=spec.evaluate_every(quick),
-            iterates=iterates,
-            unfinished=unfinished,
-            progress=advance,
-        )
-        for place, number in enumerate(numbers):
-            mine = tuple(runs[place * len(seeds) : (place + 1) * len(seeds)])
-            outcomes[number] = Outcome(points[number], mine, tasks[key].minimiser)
-    return [outcomes[number] for number in range(len(points))]
+            sweep(
+                [SweepPoint(points[number].config.plan(), seed) for number, seed in cells],
+                tasks[key],
+                evaluate_every=spec.evaluate_every(quick),
+                iterates=iterates,
+                unfinished=unfinished,
+                progress=_watch(progress, deadline, before / len(points), len(numbers) / len(points)),
+                finished=keep,
+            )
+            before += len(numbers)
+    except _OutOfTime:
+        pass
+    outcomes = []
+    for number, point in enumerate(points):
+        mine = tuple(runs[number, seed] for seed in seeds if (number, seed) in runs)
+        if len(mine) == len(seeds):
+            outcomes.append(Outcome(point, mine, tasks[point.config.task_key].minimiser))
+    return outcomes
+
+
+def _watch(
+    progress: Callable[[float], None] | None, deadline: float, before: float, part: float
+) -> Callable[[float], None]:
+    """Progress of a part of the whole, and an eye on the clock."""
+
+    def advance(share: float) -> None:
+        if progress is not None:
+            progress(before + share * part)
+        if share < 1 and time.monotonic() > deadline:
+            raise _OutOfTime
+
+    return advance
 
 
 def _task(spec: Spec, point: Point) -> Any:
@@ -115,16 +148,32 @@ def result_of(
         )
         certificate = outcome.runs[0].certificate.to_json()
         guarantees.append({"row": cell.row, "column": cell.column, "claim": cell.claim, **certificate})
+    of = len(spec.points(quick))
+    so_far = [f"{len(outcomes)} of {of} cells"] if len(outcomes) < of else []
+    scope = ", ".join([*([spec.scope] if spec.scope else []), *so_far])
     return {
         "name": spec.name,
-        **({} if spec.scope is None else {"scope": spec.scope}),
+        **({"scope": scope} if scope else {}),
         "title": spec.file.title,
         "metric": METRICS[spec.file.metric],
         "note": " ".join(note for note in (spec.file.quick.note if quick else "", spec.file.note) if note),
         "rows": rows,
+        **({"spreads": _spreads(rows)} if any(figure.kind == "heat-map" for figure in spec.file.figures) else {}),
         "guarantees": guarantees,
         "provenance": provenance(command, commit),
     }
+
+
+def _spreads(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of a heat map: how far the figure varies over the second parts of rows "a, b", for each column and a."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        if row["mean"] is not None:
+            found.setdefault((row["column"], row["row"].partition(", ")[0]), []).append(row["mean"])
+    return [
+        {"column": column, "row": down, "spread": _rounded(max(means) - min(means)), "of": len(means)}
+        for (column, down), means in found.items()
+    ]
 
 
 def _rounded(value: float) -> float | None:

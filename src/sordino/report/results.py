@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-__all__ = ["promise_lines", "results_page", "summary", "with_summary"]
+__all__ = ["promise_lines", "results_page", "spread_lines", "summary", "with_summary"]
 
 HEADER = """# Results
 
@@ -81,6 +81,8 @@ def _table(table: dict[str, Any]) -> str:
         lines.append(
             f"| {row['row']} | {row['column']} | {paper} | {_number(row['mean'])} | {std} | {_seeds(row['seeds'])} |"
         )
+    spreads = [f"- {text}" for text in spread_lines(table.get("spreads", []))]
+    lines += ["\nHighest less lowest along each line of the heat map:\n", *spreads] if spreads else []
     if table.get("note"):
         lines += ["", table["note"]]
     lines += [f"\n![{picture}](../results/{picture})" for picture in table["pictures"]]
@@ -96,6 +98,14 @@ def promise_lines(certificates: list[dict[str, Any]]) -> list[str]:
     for certificate in certificates:
         cells.setdefault(_promise(certificate), []).append(f"{certificate['row']}, {certificate['column']}")
     return [f"{_joined(names)}: {text}" for text, names in cells.items()]
+
+
+def spread_lines(spreads: list[dict[str, Any]]) -> list[str]:
+    """A line for each column of a heat map: how far its figures vary."""
+    columns: dict[str, list[str]] = {}
+    for each in spreads:
+        columns.setdefault(each["column"], []).append(f"{each['row']}: {each['spread']:.1f} (of {each['of']})")
+    return [f"{column}: {'; '.join(texts)}" for column, texts in columns.items()]
 
 
 def _joined(names: list[str]) -> str:

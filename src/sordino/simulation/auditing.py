@@ -99,7 +99,8 @@ def audit_release(
 def _furthest(bound: float, d: int) -> tuple[Vector, Vector]:
     """Vectors of this norm: along one coordinate, which shows most where noise ends, and along all of them."""
     one = jnp.zeros(d).at[0].set(bound)
-    return tuple(clip(bound)(v)[0] for v in (one, jnp.full(d, bound / math.sqrt(d))))  # type: ignore[return-value]
+    all_of_them = jnp.full(d, bound / math.sqrt(d))
+    return clip(bound)(one)[0], clip(bound)(all_of_them)[0]
 
 
 @functools.partial(jax.jit, static_argnames="trials")

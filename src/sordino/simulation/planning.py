@@ -222,9 +222,9 @@ class Plan:
 
     def _lattice(self, d: int) -> Any:
         bound = float(self.algorithm.bound.bound)
-        make = {"qtdl": qtdl, "binomial": binomial}[self.mechanism]
+        make: Callable[..., Any] = qtdl if self.mechanism == "qtdl" else binomial
         try:
-            return make(d=d, bound=bound, relation=self.relation, **self.options)  # type: ignore[operator]
+            return make(d=d, bound=bound, relation=self.relation, **self.options)
         except TypeError as error:
             raise InvalidInput(
                 "privacy", dict(self.options), f"{self.mechanism} takes other options: {error}"

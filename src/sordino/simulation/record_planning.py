@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -322,6 +322,9 @@ def _shuffled(plan: Plan, clients: _Clients) -> tuple[Numbers, dict[Any, Any], d
         costs = [(epsilon_of(Repeated(e, plan.rounds), delta, Relation.REPLACE_ONE), e) for e in (plain, hidden) if e]
         return min(costs, key=lambda cost: cost[0])[1]
 
+    def all_rounds_of(i: int) -> Callable[[float], Event]:
+        return lambda x: Repeated(event(x, i, messages), plan.rounds)
+
     if plan.noise_multiplier is not None:
         x = float(plan.noise_multiplier) / float(clients.batch[0])
     else:
@@ -330,7 +333,7 @@ def _shuffled(plan: Plan, clients: _Clients) -> tuple[Numbers, dict[Any, Any], d
         demands = {(float(e), float(p), float(n)): i for i, (e, p, n) in enumerate(_demands(clients))}
         x = max(
             calibrate(
-                lambda x, i=i: Repeated(event(x, i, messages), plan.rounds),  # type: ignore[misc]
+                all_rounds_of(i),
                 epsilon=demand[0],
                 delta=demand[1],
                 relation=Relation.REPLACE_ONE,
