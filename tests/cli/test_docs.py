@@ -71,6 +71,8 @@ def test_a_picture_stands_beside_the_result_that_it_is_named_after(tmp_path):
 def test_the_page_says_how_far_a_heat_map_varies(tmp_path):
     (tmp_path / "paper0").mkdir()
     known = json.loads((ROOT / "results" / "paper0" / "table5.json").read_text())
-    spreads = [{"column": "a", "row": f"beta {beta}", "spread": 1.25 * beta, "of": 4} for beta in (1, 2)]
+    spreads = [
+        {"metric": "accuracy", "column": "a", "row": f"beta {beta}", "spread": 1.25 * beta, "of": 4} for beta in (1, 2)
+    ]
     (tmp_path / "paper0" / "map.json").write_text(json.dumps(known | {"spreads": spreads}))
-    assert "- a: beta 1: 1.2 (of 4); beta 2: 2.5 (of 4)\n" in results_page(tmp_path)
+    assert "- accuracy, a: beta 1: 1.25 (of 4); beta 2: 2.5 (of 4)\n" in results_page(tmp_path)

@@ -148,6 +148,8 @@ def result_of(
         )
         certificate = outcome.runs[0].certificate.to_json()
         guarantees.append({"row": cell.row, "column": cell.column, "claim": cell.claim, **certificate})
+    maps = [figure for figure in spec.file.figures if figure.kind == "heat-map"]
+    spreads = [spread for figure in maps for spread in _spreads(outcomes, figure.metric)]
     of = len(spec.points(quick))
     so_far = [f"{len(outcomes)} of {of} cells"] if len(outcomes) < of else []
     scope = ", ".join([*([spec.scope] if spec.scope else []), *so_far])
@@ -158,21 +160,22 @@ def result_of(
         "metric": METRICS[spec.file.metric],
         "note": " ".join(note for note in (spec.file.quick.note if quick else "", spec.file.note) if note),
         "rows": rows,
-        **({"spreads": _spreads(rows)} if any(figure.kind == "heat-map" for figure in spec.file.figures) else {}),
+        **({"spreads": spreads} if spreads else {}),
         "guarantees": guarantees,
         "provenance": provenance(command, commit),
     }
 
 
-def _spreads(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _spreads(outcomes: list[Outcome], metric: str) -> list[dict[str, Any]]:
     """Of a heat map: how far the figure varies over the second parts of rows "a, b", for each column and a."""
     found: dict[tuple[str, str], list[float]] = {}
-    for row in rows:
-        if row["mean"] is not None:
-            found.setdefault((row["column"], row["row"].partition(", ")[0]), []).append(row["mean"])
+    for outcome in outcomes:
+        cell, mean = outcome.point.cell, statistics.fmean(values_of(outcome, metric))
+        if np.isfinite(mean):
+            found.setdefault((cell.column, cell.row.partition(", ")[0]), []).append(mean)
     return [
-        {"column": column, "row": down, "spread": _rounded(max(means) - min(means)), "of": len(means)}
-        for (column, down), means in found.items()
+        {"metric": metric, "column": column, "row": a, "spread": _rounded(max(means) - min(means)), "of": len(means)}
+        for (column, a), means in found.items()
     ]
 
 

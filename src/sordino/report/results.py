@@ -104,8 +104,9 @@ def spread_lines(spreads: list[dict[str, Any]]) -> list[str]:
     """A line for each column of a heat map: how far its figures vary."""
     columns: dict[str, list[str]] = {}
     for each in spreads:
-        columns.setdefault(each["column"], []).append(f"{each['row']}: {each['spread']:.1f} (of {each['of']})")
-    return [f"{column}: {'; '.join(texts)}" for column, texts in columns.items()]
+        name = f"{each['metric']}, {each['column']}"
+        columns.setdefault(name, []).append(f"{each['row']}: {each['spread']:.3g} (of {each['of']})")
+    return [f"{name}: {'; '.join(texts)}" for name, texts in columns.items()]
 
 
 def _joined(names: list[str]) -> str:
