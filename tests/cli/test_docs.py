@@ -72,7 +72,15 @@ def test_the_page_says_how_far_a_heat_map_varies(tmp_path):
     (tmp_path / "paper0").mkdir()
     known = json.loads((ROOT / "results" / "paper0" / "table5.json").read_text())
     spreads = [
-        {"metric": "accuracy", "column": "a", "row": f"beta {beta}", "spread": 1.25 * beta, "of": 4} for beta in (1, 2)
+        {
+            "metric": "accuracy",
+            "column": "a",
+            "row": f"beta {beta}",
+            "spread": 1.25 * beta,
+            "cells": 4,
+            "diverged": beta - 1,
+        }
+        for beta in (1, 2)
     ]
     (tmp_path / "paper0" / "map.json").write_text(json.dumps(known | {"spreads": spreads}))
-    assert "- accuracy, a: beta 1: 1.25 (of 4); beta 2: 2.5 (of 4)\n" in results_page(tmp_path)
+    assert "- accuracy, a: beta 1: 1.25 (4 cells); beta 2: 2.5 (4 cells, 1 diverged)\n" in results_page(tmp_path)

@@ -5,16 +5,18 @@ from __future__ import annotations
 import functools
 import json
 import shutil
+import time
 from pathlib import Path
 from unittest import mock
 
 import numpy as np
 import pytest
 
-from sordino.experiments import reproducing, specs
+from sordino.experiments import specs
 from sordino.report import figures
 from sordino.simulation import sweep
 from sordino.simulation.checkpoint import Bookmark
+from sordino.simulation.sweep_files import one_at_a_time
 
 SPEC = """\
 title = "Clipping or normalization on small quadratics"
@@ -107,7 +109,7 @@ def test_missing_data_are_named_with_the_way_to_get_them(run, tmp_path, monkeypa
     said = run("reproduce", "paper3-table1-cifar100", "--quick", code=2).stderr
     assert "train.npz" in said
     assert "$SORDINO_DATA/cifar100-resnet18" in said
-    assert not (tmp_path / "runs").exists()
+    assert not (tmp_path / "runs" / "reproduce").exists()
 
 
 def test_paper_beside_ours_numbers_and_pictures(run, papers, tmp_path):
@@ -118,7 +120,7 @@ def test_paper_beside_ours_numbers_and_pictures(run, papers, tmp_path):
     assert "quick look" in printed
     assert "Too short to show an order. A note." in printed
     folder = tmp_path / "runs" / "reproduce" / "paper3"
-    result = json.loads((folder / "small.json").read_text())
+    result = json.loads((folder / "small-quick.json").read_text())
     cells = {(row["row"], row["column"]): row for row in result["rows"]}
     clip, norm = ([f"C = {bound}" for bound in bounds] for bounds in ((40, 50, 100), (40, 50)))
     assert set(cells) == {*((row, "clip") for row in clip), *((row, "norm") for row in norm)}
@@ -135,7 +137,7 @@ def test_paper_beside_ours_numbers_and_pictures(run, papers, tmp_path):
     assert result["provenance"]["command"] == "sordino reproduce paper3-small --quick"
     assert set(result["provenance"]) == {"commit", "versions", "device", "date", "command"}
     for figure in ("figure1", "figure2"):
-        assert (folder / f"small-{figure}.png").read_bytes().startswith(b"\x89PNG")
+        assert (folder / f"small-quick-{figure}.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_part_of_a_table(run, papers, tmp_path):
@@ -154,13 +156,27 @@ def test_a_part_of_a_table(run, papers, tmp_path):
     assert not (tmp_path / "results").exists()  # where only whole tables go
 
 
-def test_a_part_does_not_replace_the_whole(run, papers, tmp_path):
-    (tmp_path / "o" / "paper3").mkdir(parents=True)
-    whole = tmp_path / "o" / "paper3" / "small.json"
-    whole.write_text("{}")
-    said = run("reproduce", "paper3-small", "--quick", "--only", "norm", "--out", str(tmp_path / "o"), code=2).stderr
-    assert "small.json is not the same part of the table: choose another folder" in said
-    assert whole.read_text() == "{}"
+def test_less_than_the_whole_has_a_name_of_its_own(run, papers, tmp_path):
+    folder = tmp_path / "o" / "paper3"
+    for options in ([], ["--only", "50, clip"], ["--only", "norm"], ["--set", "run.rounds=3"]):
+        run("reproduce", "paper3-small", "--quick", *options, "--out", str(tmp_path / "o"))
+    results = [json.loads(path.read_text()) for path in sorted(folder.glob("small-quick*.json"))]
+    assert sorted(str(result.get("scope")) for result in results) == [
+        "None",
+        "cells that match '50, clip'",
+        "cells that match 'norm'",
+        "run.rounds=3",
+    ]
+    assert not (folder / "small.json").exists()  # that is the whole, in full
+
+
+def test_a_figure_none_of_whose_lines_is_there_is_left_out(run, papers, tmp_path):
+    spec = papers / "paper3" / "small.toml"
+    spec.write_text(SPEC.replace('scale = "log"', 'scale = "log"\nlines = "norm"').replace('kind = "paths"', 'metric = "suboptimality"'))
+    said = run("reproduce", "paper3-small", "--quick", "--only", "clip", "--set", "run.rounds=3").stdout
+    written = said.partition("Written: ")[2]
+    assert "figure2.png" in written
+    assert "figure1.png" not in written
 
 
 @pytest.mark.parametrize(
@@ -169,7 +185,9 @@ def test_a_part_does_not_replace_the_whole(run, papers, tmp_path):
         (["--only", "none"], "matches no cell; there are 'C = {bound.clip}, clip'"),
         (["--only", "("], "is no regular expression"),
         (["--set", "run.round=3"], "[run] round = 3: is not known"),
+        (["--set", "run.seed=7"], "set = 'run.seed=7': seeds and evaluations are the spec's"),
         (["--minutes", "0"], "minutes = 0.0: must be above 0"),
+        (["--minutes", "1"], "minutes = 1.0: figures of paths begin anew each time: leave it out"),
     ],
     ids=str,
 )
@@ -188,7 +206,8 @@ def test_what_was_killed_goes_on(run, papers, tmp_path, monkeypatch):
     """Killed between the runs and the picture: the second time there is nothing left to compute."""
     spec = papers / "paper3" / "small.toml"
     spec.write_text(SPEC.partition("[[figures]]")[0] + "[[cells]]" + SPEC.partition("[[cells]]")[2])
-    monkeypatch.setattr(sweep, "Bookmark", functools.partial(Bookmark, seconds=0.0, times=0.0))
+    monkeypatch.setattr(sweep, "BOOKMARK_EVERY", 0.0)
+    monkeypatch.setattr(sweep, "Bookmark", functools.partial(Bookmark, times=0.0))
     command = ("reproduce", "paper3-small", "--quick", "--json")
     with monkeypatch.context() as patched:
         patched.setattr(figures, "plot_table", mock.Mock(side_effect=InterruptedError))
@@ -213,41 +232,54 @@ def test_a_heat_map_says_how_far_it_varies(run, papers):
     means = [row["mean"] for row in result["rows"]]
     assert len(means) == 3
     spread = pytest.approx(max(means) - min(means), abs=1e-4)  # rows have five digits
-    assert result["spreads"] == [{"metric": "suboptimality", "column": "clip", "row": "I 1", "spread": spread, "of": 3}]
+    assert result["spreads"] == [
+        {"metric": "suboptimality", "column": "clip", "row": "I 1", "spread": spread, "cells": 3, "diverged": 0}
+    ]
     said = " ".join(run("reproduce", "paper3-small", "--quick").stdout.split())
-    assert f"Highest less lowest, suboptimality, clip: I 1: {result['spreads'][0]['spread']:.3g} (of 3)" in said
+    assert f"Highest less lowest, suboptimality, clip: I 1: {result['spreads'][0]['spread']:.3g} (3 cells)" in said
 
 
 def test_what_ran_out_of_time_writes_what_is_complete_and_goes_on(run, papers, tmp_path, monkeypatch):
+    """Two programs of two seeds, each four evaluations long; states are kept however short it all is."""
     spec = papers / "paper3" / "small.toml"
     spec.write_text(SPEC.partition("[[figures]]")[0] + "[[cells]]" + SPEC.partition("[[cells]]")[2])
-    monkeypatch.setattr(sweep, "Bookmark", functools.partial(Bookmark, seconds=0.0, times=0.0))
-    clock, command = mock.Mock(), ("reproduce", "paper3-small", "--quick", "--json")
-    monkeypatch.setattr(reproducing, "time", clock)
-
-    def stopped_after(evaluations, *options):
-        clock.monotonic.side_effect = [0.0, *[30.0] * evaluations, *[61.0] * 1000]  # the first sets the deadline
-        return run(*command, "--minutes", "1", *options).stdout
-
-    said = stopped_after(2)
     unfinished = tmp_path / "runs" / "unfinished" / "paper3-small-quick"
-    assert said == (
-        "No cell is complete after 1 minutes; the same command goes on from runs/unfinished/paper3-small-quick.\n"
-    )
-    assert list(unfinished.iterdir())
+    original = sweep.run_block
+    counted = mock.Mock(side_effect=original, lower=original.lower)
+    monkeypatch.setattr(sweep, "run_block", counted)
+    command = ("reproduce", "paper3-small", "--quick", "--json")
+
+    def stopped_after(evaluations, *options, code=3):
+        """The clock stands still until so many evaluations are done."""
+        before = counted.call_count
+        monkeypatch.setattr(time, "monotonic", lambda: 0.0 if counted.call_count < before + evaluations else 61.0)
+        out = run(*command, "--minutes", "1", *options, code=code)
+        assert counted.call_count - before == evaluations
+        return json.loads(out.stdout), out.stderr
+
+    nothing, said = stopped_after(2)
+    assert (nothing["rows"], nothing["scope"]) == ([], "0 of 5 cells")
+    assert said == "0 of 5 cells are complete; the same command goes on from runs/unfinished/paper3-small-quick\n"
     assert not (tmp_path / "runs" / "reproduce").exists()
-    part = json.loads(stopped_after(9, "--out", str(tmp_path / "o")))
-    assert 0 < len(part["rows"]) < 5
-    assert part["scope"] == f"{len(part['rows'])} of 5 cells"
-    assert json.loads((tmp_path / "runs" / "reproduce" / "paper3" / "small.json").read_text()) == part
-    assert not (tmp_path / "o").exists()  # where the whole will go
-    whole = json.loads(run(*command, "--minutes", "1000").stdout)
-    assert "scope" not in whole
-    assert len(whole["rows"]) == 5
-    assert [row for row in whole["rows"] if row in part["rows"]] == part["rows"]
+    part, _ = stopped_after(6)  # the end of the second of four blocks, to the round
+    assert [row["column"] for row in part["rows"]] == ["clip"] * 3
+    assert part["scope"] == "3 of 5 cells"
+    written = tmp_path / "runs" / "reproduce" / "paper3" / "small-quick-unfinished.json"
+    assert json.loads(written.read_text()) == part
+    again, _ = stopped_after(1)
+    assert again["rows"] == part["rows"]
+    whole, said = stopped_after(7, code=0)
+    assert (len(whole["rows"]), "scope" in whole, said) == (5, False, "")
+    assert whole["rows"][:3] == part["rows"]
     assert not unfinished.exists()
-    anew = json.loads(run(*command).stdout)
-    assert anew["rows"] == whole["rows"]
+    assert not written.exists()
+    assert json.loads(run(*command).stdout)["rows"] == whole["rows"]
+
+
+def test_one_process_at_a_time(run, papers, tmp_path):
+    with one_at_a_time(tmp_path / "runs" / "unfinished" / "paper3-small-quick"):
+        said = run("reproduce", "paper3-small", "--quick", code=2).stderr
+    assert "runs/unfinished/paper3-small-quick': another process is at this: wait until it ends" in said
 
 
 def test_the_same_numbers_as_json_without_figures(run, papers, tmp_path):
@@ -256,9 +288,9 @@ def test_the_same_numbers_as_json_without_figures(run, papers, tmp_path):
     kept, cells = text[: text.index("[[figures]]")], text[text.index("[[cells]]") :]
     path.write_text(kept + cells)
     said = run("reproduce", "paper3-small", "--quick", "--json", "--out", str(tmp_path / "o"), "--commit", "abc").stdout
-    assert json.loads(said) == json.loads((tmp_path / "o" / "paper3" / "small.json").read_text())
+    assert json.loads(said) == json.loads((tmp_path / "o" / "paper3" / "small-quick.json").read_text())
     assert json.loads(said)["provenance"]["commit"] == "abc"
-    assert (tmp_path / "o" / "paper3" / "small.png").exists()
+    assert (tmp_path / "o" / "paper3" / "small-quick.png").exists()
 
 
 @pytest.mark.slow

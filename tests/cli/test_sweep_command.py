@@ -221,7 +221,7 @@ def test_two_processes_do_not_run_one_sweep(run, again, tmp_path):
         holder.communicate()
     assert len(said.splitlines()) == 1
     assert str(again) in said
-    assert "another process is running this sweep: wait until it ends, or choose another name" in said
+    assert "another process is at this: wait until it ends, or choose another name or part" in said
     assert {path: path.read_bytes() for path in again.rglob("*") if path.is_file()} == before
     assert json.loads(run(*arguments).stdout)["ran_now"] == 1
     assert json.loads(run(*arguments).stdout)["ran_now"] == 0  # a finished sweep holds nothing

@@ -288,7 +288,8 @@ def segments_run(monkeypatch):
 
     spy.lower = run_block.lower
     monkeypatch.setattr(sweep_module, "run_block", spy)
-    monkeypatch.setattr(sweep_module, "Bookmark", functools.partial(Bookmark, seconds=0.0, times=0.0))
+    monkeypatch.setattr(sweep_module, "BOOKMARK_EVERY", 0.0)
+    monkeypatch.setattr(sweep_module, "Bookmark", functools.partial(Bookmark, times=0.0))
     return seen
 
 
@@ -435,7 +436,8 @@ from pathlib import Path
 from sordino.simulation import sweep as sweep_module
 from sordino.simulation.checkpoint import Bookmark
 from tests.parity.test_sweep import TASK, points_of
-sweep_module.Bookmark = functools.partial(Bookmark, seconds=0.0, times=0.0)
+sweep_module.BOOKMARK_EVERY = 0.0
+sweep_module.Bookmark = functools.partial(Bookmark, times=0.0)
 sweep_module.sweep(points_of("optimiser"), TASK, unfinished=Path(sys.argv[1]))
 """
 

@@ -6,6 +6,7 @@ import hashlib
 import json as jsonlib
 import shlex
 import shutil
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +18,8 @@ from sordino.cli.sweep import points_progress
 from sordino.errors import InvalidInput, require
 
 __all__ = ["reproduce_command"]
+
+NOT_COMPLETE = 3  # the exit status when --minutes were too few
 
 
 def reproduce_command(
@@ -33,11 +36,13 @@ def reproduce_command(
     set: Set = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder of results; results/ if left out, runs/reproduce/ for less than the whole."),
+        typer.Option(help="Folder of results; if left out results/, or runs/reproduce/ for less than the whole."),
     ] = None,
     minutes: Annotated[
         float | None,
-        typer.Option(help="Stop after so long and write the cells that are complete; the same again goes on."),
+        typer.Option(
+            help="Stop after so long, write the cells that are complete, exit with 3; the same again goes on."
+        ),
     ] = None,
     commit: Annotated[str | None, typer.Option(help="What the code is at, where git does not know.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -56,48 +61,55 @@ def reproduce_command(
     require(minutes is None or minutes > 0, "minutes", minutes, "must be above 0")
     spec = find_spec(name).part(only, set or ())
     from sordino.experiments.reproducing import reproduce, result_of
-    from sordino.report.figures import draw, plot_table
+    from sordino.simulation.sweep_files import one_at_a_time
 
-    folder = (out or Path("runs/reproduce" if quick or spec.scope else "results")) / f"paper{spec.paper}"
-    written = folder / f"{spec.name}.json"
-    if out is not None and spec.scope and written.exists():
-        same = jsonlib.loads(written.read_text()).get("scope") == spec.scope
-        require(same, "out", str(out), f"{written} is not the same part of the table: choose another folder")
     part = [hashlib.sha256(spec.scope.encode()).hexdigest()[:8]] if spec.scope else []
     unfinished = Path("runs/unfinished") / "-".join([name, *["quick"] * quick, *part])
-    with points_progress(len(spec.points(quick)) * len(spec.seeds(quick))) as progress:
+    with one_at_a_time(unfinished), points_progress(len(spec.points(quick)) * len(spec.seeds(quick))) as progress:
         outcomes = reproduce(spec, quick=quick, unfinished=unfinished, minutes=minutes, progress=progress)
-    complete = len(outcomes) == len(spec.points(quick))
-    if not outcomes:
-        print(f"No cell is complete after {minutes:g} minutes; the same command goes on from {unfinished}.")
-        return
-    if not complete:  # a part never takes the place of the whole
-        folder = Path("runs/reproduce") / f"paper{spec.paper}"
-        written = folder / written.name
-    options = [
-        *["--quick"] * quick,
-        *(["--only", only] if only else []),
-        *(part for change in set or () for part in ("--set", change)),
-    ]
-    command = shlex.join(["sordino", "reproduce", name, *options])
-    result = result_of(spec, outcomes, command=command, commit=commit, quick=quick)
-    folder.mkdir(parents=True, exist_ok=True)
-    written.write_text(jsonlib.dumps(result, indent=1, allow_nan=False) + "\n")
-    pictures = [folder / f"{spec.name}-{figure.name}.png" for figure in spec.file.figures]
-    for figure, picture in zip(spec.file.figures, pictures, strict=True):
-        draw(figure, outcomes, picture)
-    if not pictures:
-        pictures = [folder / f"{spec.name}.png"]
-        plot_table(result["rows"], result["metric"], pictures[0])
-    if complete:
-        shutil.rmtree(unfinished, ignore_errors=True)
+        options = [
+            *["--quick"] * quick,
+            *(["--only", only] if only else []),
+            *(word for change in set or () for word in ("--set", change)),
+        ]
+        command = shlex.join(["sordino", "reproduce", name, *options])
+        result = result_of(spec, outcomes, command=command, commit=commit, quick=quick)
+        complete = len(outcomes) == len(spec.points(quick))
+        # Less than the whole has a name of its own, so that nothing takes the place of anything else.
+        stem = "-".join([spec.name, *["quick"] * quick, *part, *["unfinished"] * (not complete)])
+        folder = out or Path("results" if stem == spec.name else "runs/reproduce")
+        written = _write(spec, outcomes, result, folder / f"paper{spec.paper}", stem) if outcomes else []
+        if complete:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            for part_of_it in (folder / f"paper{spec.paper}").glob(f"{stem}-unfinished*"):
+                part_of_it.unlink()
     if json:
         print(jsonlib.dumps(result, indent=1, allow_nan=False))
-        return
-    _show_result(spec.file.title, result, quick)
-    print("Written: " + ", ".join(str(path) for path in (written, *pictures)))
+    elif outcomes:
+        _show_result(spec.file.title, result, quick)
+        print("Written: " + ", ".join(map(str, written)))
     if not complete:
-        print(f"Not all of it is done; the same command goes on from {unfinished}.")
+        cells = f"{len(outcomes)} of {len(spec.points(quick))} cells"
+        print(f"{cells} are complete; the same command goes on from {unfinished}", file=sys.stderr)
+        raise typer.Exit(NOT_COMPLETE)
+
+
+def _write(spec: Any, outcomes: list[Any], result: dict[str, Any], folder: Path, stem: str) -> list[Path]:
+    """The result and its pictures; a figure none of whose lines is there is left out."""
+    from sordino.report.figures import draw, plot_table
+
+    folder.mkdir(parents=True, exist_ok=True)
+    written = folder / f"{stem}.json"
+    written.write_text(jsonlib.dumps(result, indent=1, allow_nan=False) + "\n")
+    pictures = []
+    for figure in spec.file.figures:
+        picture = folder / f"{stem}-{figure.name}.png"
+        if draw(figure, outcomes, picture):
+            pictures.append(picture)
+    if not spec.file.figures:
+        pictures = [folder / f"{stem}.png"]
+        plot_table(result["rows"], result["metric"], pictures[0])
+    return [written, *pictures]
 
 
 def _show_list(specs: list[Any], *, as_json: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 import time
 from collections.abc import Callable
@@ -16,8 +15,8 @@ from sordino.errors import InvalidInput, require
 from sordino.experiments.provenance import provenance
 from sordino.experiments.specs import Point, Spec
 from sordino.simulation.running import Run
+from sordino.simulation.sweep import OutOfTime, sweep
 from sordino.simulation.sweep import Point as SweepPoint
-from sordino.simulation.sweep import sweep
 
 __all__ = ["METRICS", "Outcome", "reproduce", "result_of", "values_of"]
 
@@ -29,10 +28,6 @@ class Outcome:
     point: Point
     runs: tuple[Run, ...]
     minimiser: Any = None  # of the task, where it is known
-
-
-class _OutOfTime(Exception):
-    """What is not done yet waits in the folder of unfinished work."""
 
 
 def reproduce(
@@ -47,7 +42,7 @@ def reproduce(
 
     After so many minutes it stops at the next evaluation. Returns the cells that are complete.
     """
-    deadline = math.inf if minutes is None else time.monotonic() + 60 * minutes
+    deadline = None if minutes is None else time.monotonic() + 60 * minutes
     iterates = any(figure.kind == "paths" for figure in spec.file.figures)
     require(not iterates or minutes is None, "minutes", minutes, "figures of paths begin anew each time: leave it out")
     points, seeds = spec.points(quick), spec.seeds(quick)
@@ -66,17 +61,22 @@ def reproduce(
             def keep(place: int, run: Run, cells: list[tuple[int, int]] = cells) -> None:
                 runs[cells[place]] = run
 
+            def advance(share: float, before: int = before, size: int = len(numbers)) -> None:
+                if progress is not None:
+                    progress((before + share * size) / len(points))
+
             sweep(
                 [SweepPoint(points[number].config.plan(), seed) for number, seed in cells],
                 tasks[key],
                 evaluate_every=spec.evaluate_every(quick),
                 iterates=iterates,
                 unfinished=unfinished,
-                progress=_watch(progress, deadline, before / len(points), len(numbers) / len(points)),
+                deadline=deadline,
+                progress=advance,
                 finished=keep,
             )
             before += len(numbers)
-    except _OutOfTime:
+    except OutOfTime:
         pass
     outcomes = []
     for number, point in enumerate(points):
@@ -84,20 +84,6 @@ def reproduce(
         if len(mine) == len(seeds):
             outcomes.append(Outcome(point, mine, tasks[point.config.task_key].minimiser))
     return outcomes
-
-
-def _watch(
-    progress: Callable[[float], None] | None, deadline: float, before: float, part: float
-) -> Callable[[float], None]:
-    """Progress of a part of the whole, and an eye on the clock."""
-
-    def advance(share: float) -> None:
-        if progress is not None:
-            progress(before + share * part)
-        if share < 1 and time.monotonic() > deadline:
-            raise _OutOfTime
-
-    return advance
 
 
 def _task(spec: Spec, point: Point) -> Any:
@@ -167,16 +153,18 @@ def result_of(
 
 
 def _spreads(outcomes: list[Outcome], metric: str) -> list[dict[str, Any]]:
-    """Of a heat map: how far the figure varies over the second parts of rows "a, b", for each column and a."""
+    """Of a heat map: highest less lowest over the second parts of rows "a, b", for each column and a."""
     found: dict[tuple[str, str], list[float]] = {}
     for outcome in outcomes:
         cell, mean = outcome.point.cell, statistics.fmean(values_of(outcome, metric))
-        if np.isfinite(mean):
-            found.setdefault((cell.column, cell.row.partition(", ")[0]), []).append(mean)
-    return [
-        {"metric": metric, "column": column, "row": a, "spread": _rounded(max(means) - min(means)), "of": len(means)}
-        for (column, a), means in found.items()
-    ]
+        found.setdefault((cell.column, cell.row.partition(", ")[0]), []).append(mean)
+    spreads = []
+    for (column, a), means in found.items():
+        finite = [mean for mean in means if np.isfinite(mean)]
+        counts = {"cells": len(means), "diverged": len(means) - len(finite)}
+        spread = _rounded(max(finite) - min(finite)) if len(finite) > 1 else None
+        spreads.append({"metric": metric, "column": column, "row": a, "spread": spread, **counts})
+    return spreads
 
 
 def _rounded(value: float) -> float | None:

@@ -117,6 +117,9 @@ class Spec:
             re.compile(only or "")
         except re.error as error:
             raise InvalidInput("only", only, f"is no regular expression ({error})") from None
+        for change in changes:
+            if change.partition("=")[0].strip() in ("run.seed", "run.evaluate_every"):
+                raise InvalidInput("set", change, f"seeds and evaluations are the spec's: change them in {self.path}")
         return replace(self, only=only or "", changes=tuple(changes))
 
     @property
@@ -185,7 +188,9 @@ def _filled(text: str | None, values: dict[str, Any]) -> str | None:
 
     def value(match: re.Match[str]) -> str:
         if match[1] not in values:
-            raise InvalidInput("cell", text, f"{match[1]} has one value only: write it down, or make it a grid")
+            raise InvalidInput(
+                "cell", text, f"{match[1]} has one value only: make it a grid, as {match[1]}={{ grid = [0.1] }}"
+            )
         found = values[match[1]]
         return f"{found:g}" if isinstance(found, int | float) else str(found)
 

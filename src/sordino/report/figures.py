@@ -29,16 +29,18 @@ LABELS = {
 }
 
 
-def draw(figure: FigureSpec, outcomes: list[Outcome], path: Path) -> None:
-    """One figure of a spec as a picture, and beside it the numbers in it as CSV."""
+def draw(figure: FigureSpec, outcomes: list[Outcome], path: Path) -> bool:
+    """One figure of a spec as a picture, and beside it its numbers as CSV; False if none of its lines is there."""
     chosen = [
         outcome
         for outcome in outcomes
         if re.search(figure.lines, _line(outcome)) and re.search(figure.panels, outcome.point.cell.panel)
     ]
+    if not chosen:
+        return False
     if figure.kind == "heat-map":  # its numbers are those of the table
         draw_heat_maps(heat_maps(chosen, figure.metric), path, label=METRICS[figure.metric], title=figure.title)
-        return
+        return True
     if figure.kind == "paths":
         numbers = _draw_paths(figure, chosen, path)
     else:
@@ -48,6 +50,7 @@ def draw(figure: FigureSpec, outcomes: list[Outcome], path: Path) -> None:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(names)
         table.writerows([panel, line, f"{x:.6g}", f"{y:.6g}"] for panel, line, x, y in numbers)
+    return True
 
 
 def plot_table(rows: list[dict[str, Any]], metric: str, path: Path) -> None:
@@ -120,7 +123,7 @@ def _draw_paths(spec: FigureSpec, outcomes: list[Outcome], path: Path) -> Number
     for panel, axes in panels.items():
         mine = [outcome for outcome in outcomes if outcome.point.cell.panel == panel]
         paths = [_smoothed(outcome.runs[0].iterates - outcome.minimiser) for outcome in mine]
-        plane = np.linalg.svd(np.concatenate(paths), full_matrices=False)[2][:2]
+        plane = np.linalg.svd(np.concatenate([*paths, np.zeros_like(paths[0])]), full_matrices=False)[2][:2]
         for outcome, points in zip(mine, paths, strict=True):
             x, y = plane @ points.T
             numbers += [(panel, _line(outcome), float(a), float(b)) for a, b in zip(x, y, strict=True)]

@@ -104,8 +104,10 @@ def spread_lines(spreads: list[dict[str, Any]]) -> list[str]:
     """A line for each column of a heat map: how far its figures vary."""
     columns: dict[str, list[str]] = {}
     for each in spreads:
-        name = f"{each['metric']}, {each['column']}"
-        columns.setdefault(name, []).append(f"{each['row']}: {each['spread']:.3g} (of {each['of']})")
+        lost = f", {each['diverged']} diverged" if each["diverged"] else ""
+        spread = "-" if each["spread"] is None else f"{each['spread']:.3g}"
+        texts = columns.setdefault(f"{each['metric']}, {each['column']}", [])
+        texts.append(f"{each['row']}: {spread} ({each['cells']} cells{lost})")
     return [f"{name}: {'; '.join(texts)}" for name, texts in columns.items()]
 
 

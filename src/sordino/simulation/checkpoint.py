@@ -70,7 +70,7 @@ class Bookmark:
     time: one that cannot be read, or does not hold what it must, counts as none.
     """
 
-    def __init__(self, folder: Path, identity: bytes, seconds: float = 30.0, times: float = 20.0) -> None:
+    def __init__(self, folder: Path, identity: bytes, seconds: float, times: float = 20.0) -> None:
         """`identity` tells computations apart that share a folder."""
         self._folder, self._path = folder, folder / f"{identity.hex()[:16]}.npz"
         self._seconds, self._times = seconds, times

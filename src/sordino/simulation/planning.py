@@ -222,7 +222,8 @@ class Plan:
 
     def _lattice(self, d: int) -> Any:
         bound = float(self.algorithm.bound.bound)
-        make: Callable[..., Any] = qtdl if self.mechanism == "qtdl" else binomial
+        makers: dict[str, Callable[..., Any]] = {"qtdl": qtdl, "binomial": binomial}
+        make = makers[self.mechanism]
         try:
             return make(d=d, bound=bound, relation=self.relation, **self.options)
         except TypeError as error:

@@ -41,12 +41,13 @@ from sordino.simulation.running import (
 from sordino.simulation.tasks import Measure, Task
 from sordino.types import Key
 
-__all__ = ["Point", "SweepProgress", "run_block", "sweep"]
+__all__ = ["OutOfTime", "Point", "SweepProgress", "run_block", "sweep"]
 
 SweepProgress = Callable[[float], None]  # the share of all rounds of all points that is done
 # Points of one seed: together they take about half the time, and what is under way is lost if a sweep is killed soon.
 # Seeds share no records, and together they are up to fourteen times slower there.
 ON_A_CPU = 8
+BOOKMARK_EVERY = 30.0  # seconds
 
 
 class Point(NamedTuple):
@@ -67,11 +68,17 @@ class Block:
     points: tuple[int, ...]  # len(seeds) x len(members), in that order
 
 
+class OutOfTime(Exception):
+    """A sweep was stopped by its deadline; the same call goes on from its folder of unfinished blocks."""
+
+
 class _Keep(NamedTuple):
     """Where states of blocks are kept, and what is known of a block before it is looked at."""
 
     folder: Path
     known: bytes  # the digest of versions, device and records
+    out_of_time: Callable[[], bool]
+    bookmark_every: float  # seconds
 
 
 def sweep(
@@ -84,6 +91,7 @@ def sweep(
     iterates: bool = False,
     skip: Container[int] = (),
     unfinished: Path | None = None,
+    deadline: float | None = None,
     progress: SweepProgress | None = None,
     finished: Callable[[int, Run], None] | None = None,
 ) -> list[Run]:
@@ -99,6 +107,8 @@ def sweep(
       skip: numbers of points that need not run. Others run with whom they would without it, where none of them skips.
       unfinished: a folder for what takes longer than half a minute: a call with the same points that was killed goes
         on from there. Delete it when the runs are safe. Without effect where `iterates` are kept.
+      deadline: by `time.monotonic`: the first evaluation after it is the last, every state is kept in `unfinished`, and
+        OutOfTime is raised; `finished` has seen what is complete. However soon it is, one evaluation more is done.
       progress: called with the share of the work that is done.
       finished: called with the number of a point and its run, as soon as it is there.
 
@@ -116,15 +126,28 @@ def sweep(
     in_whole = {number for block in whole for number in block.points}
     rest = [number for number in range(len(points)) if number not in skip and number not in in_whole]
     blocks = whole + make_blocks(points, resolved, rest, task, chunk, at_a_time)
+    advanced = False
+
+    def out_of_time() -> bool:
+        return advanced and deadline is not None and time.monotonic() > deadline
+
     keep = None
     if unfinished is not None and not iterates:
         made_by = {name: value for name, value in environment().items() if name != "date"}
-        keep = _Keep(unfinished, _digest(repr(made_by), task.records, task.test))
+        known = _digest(repr(made_by), task.records, task.test)
+        keep = _Keep(unfinished, known, out_of_time, BOOKMARK_EVERY if deadline is None else 0.0)
+    require(
+        deadline is None or keep is not None, "deadline", deadline, "needs a folder `unfinished`, and no `iterates`"
+    )
     work, done = sum(block.rounds * len(block.points) for block in blocks), 0
     runs: dict[int, Run] = {}
     for block in blocks:
+        if out_of_time():
+            raise OutOfTime
 
         def advance(rounds: int, block: Block = block, done: int = done) -> None:
+            nonlocal advanced
+            advanced = True
             if progress is not None:
                 progress((done + rounds * len(block.points)) / work)
 
@@ -277,7 +300,7 @@ def _run_one_block(
         program = run_block.lower(*given, carries, keys, rounds[0], rounds[1], **static).as_text()
         noise = repr([dict(answer.noise) for answer in answers])
         numbers = (algorithms, mechanisms, carries, jax.random.key_data(keys), rounds)
-        bookmark = Bookmark(keep.folder, _digest(keep.known, program, noise, numbers))
+        bookmark = Bookmark(keep.folder, _digest(keep.known, program, noise, numbers), seconds=keep.bookmark_every)
         stops = [stop for _, stop in segments(0, block.rounds, every)]
         first, carries, histories = bookmark.load(carries, len(block.points), stops)
         for number, history in zip(block.points, histories, strict=True):
@@ -285,6 +308,9 @@ def _run_one_block(
                 row["epsilon"] = spent(row["round"], points[number].plan, resolved[number])
     models: list[np.ndarray] = []  # [evaluation][point, d]
     for start, stop in segments(first, block.rounds, every):
+        if keep is not None and bookmark is not None and start > first and keep.out_of_time():
+            bookmark.save(start, carries, histories, last=True)
+            raise OutOfTime
         carries, info, measured = run_block(*given, carries, keys, jnp.int32(start), jnp.int32(stop), **static)
         flat = jax.tree.map(lambda leaf: np.asarray(leaf).reshape(len(block.points), *leaf.shape[2:]), (info, measured))
         for place, number in enumerate(block.points):

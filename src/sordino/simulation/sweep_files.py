@@ -5,17 +5,39 @@ One process at a time: a lock is held from the start to `close` or the process's
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import IO, Any, Self
 
 from sordino.errors import InvalidInput, require
 from sordino.simulation.checkpoint import write_atomically
 from sordino.simulation.running import Run, storable
 
-__all__ = ["SweepFiles"]
+__all__ = ["SweepFiles", "one_at_a_time"]
+
+
+def _locked(path: Path, what: str) -> IO[str]:
+    """The file at `path`, locked until it is closed. It stays: were it deleted, two processes could lock two files."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = path.open("a")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        remedy = "another process is at this: wait until it ends, or choose another name or part"
+        raise InvalidInput("run", what, remedy) from None
+    return lock
+
+
+@contextlib.contextmanager
+def one_at_a_time(folder: Path) -> Iterator[None]:
+    """Hold a lock beside a folder that may come and go."""
+    with _locked(folder.with_name(f"{folder.name}.lock"), str(folder)):
+        yield
 
 
 class SweepFiles:
@@ -28,16 +50,10 @@ class SweepFiles:
             raise InvalidInput("run", str(folder), "holds a single run: choose another name")
         _require_same(folder, config)
         self._points.mkdir(parents=True, exist_ok=True)
-        # The file stays: were it deleted, two processes could lock two files.
-        self._lock = (folder / ".lock").open("a")
+        self._lock = _locked(folder / ".lock", str(folder))
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _require_same(folder, config)  # another process may have been first
             write_atomically(folder / "config.toml", config.encode())
-        except BlockingIOError:
-            self.close()
-            remedy = "another process is running this sweep: wait until it ends, or choose another name"
-            raise InvalidInput("run", str(folder), remedy) from None
         except BaseException:
             self.close()
             raise
