@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import tomllib
 from contextlib import redirect_stdout
 from io import StringIO
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from sordino.cli.account import app
+from sordino.experiments import specs
 from sordino.report.results import results_page, with_summary
 
 ROOT = Path(__file__).parents[2]
@@ -84,3 +86,14 @@ def test_the_page_says_how_far_a_heat_map_varies(tmp_path):
     ]
     (tmp_path / "paper0" / "map.json").write_text(json.dumps(known | {"spreads": spreads}))
     assert "- accuracy, a: beta 1: 1.25 (4 cells); beta 2: 2.5 (4 cells, 1 diverged)\n" in results_page(tmp_path)
+
+
+def test_the_spec_in_the_docs_is_one(tmp_path, monkeypatch):
+    folder = tmp_path / "paper3"
+    shutil.copytree(specs.PAPERS / "paper3" / "runs", folder / "runs")
+    text = (ROOT / "docs" / "sweeps.md").read_text()
+    (folder / "mine.toml").write_text(re.search(r"## Add a table.*?```toml\n(.*?)```", text, re.S)[1])
+    monkeypatch.setattr(specs, "PAPERS", tmp_path)
+    spec = specs.find_spec("paper3-mine")
+    whole, quick = ([point.cell.row for point in spec.points(quick)] for quick in (False, True))
+    assert whole == quick == ["eps 5", "eps 5, C = 0.5", "eps 5, C = 1"]

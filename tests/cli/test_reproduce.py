@@ -172,7 +172,8 @@ def test_less_than_the_whole_has_a_name_of_its_own(run, papers, tmp_path):
 
 def test_a_figure_none_of_whose_lines_is_there_is_left_out(run, papers, tmp_path):
     spec = papers / "paper3" / "small.toml"
-    spec.write_text(SPEC.replace('scale = "log"', 'scale = "log"\nlines = "norm"').replace('kind = "paths"', 'metric = "suboptimality"'))
+    text = SPEC.replace('scale = "log"', 'scale = "log"\nlines = "norm"')
+    spec.write_text(text.replace('kind = "paths"', 'metric = "suboptimality"'))
     said = run("reproduce", "paper3-small", "--quick", "--only", "clip", "--set", "run.rounds=3").stdout
     written = said.partition("Written: ")[2]
     assert "figure2.png" in written

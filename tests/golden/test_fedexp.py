@@ -17,6 +17,7 @@ import sordino as so
 from sordino.algorithms import METHODS
 from sordino.cli.app import app
 from sordino.errors import InvalidInput
+from sordino.experiments.papers.paper1 import figure1
 from sordino.mechanisms import gaussian, none, privunit
 from sordino.models import Batch, weighted_mean
 from sordino.privacy.events import Composed, Gaussian
@@ -413,3 +414,14 @@ def test_linear_regression_measures_the_distance_to_the_minimiser():
     there = task.evaluate(task.minimiser)
     assert there["distance"] == 0
     assert there["test_loss"] == pytest.approx(0, abs=1e-8)
+
+
+def test_figure_1s_step_sizes_at_the_start(monkeypatch):
+    monkeypatch.setattr(figure1, "MS", (100,))
+    rows = {(row["row"], row["column"]): row for row in figure1.figure_1(seeds=2)}
+    assert len(rows) == 2 * 3
+    for name in ("local gaussian, M = 100", "local privunit, M = 100"):
+        naive, corrected, target = (rows[name, column]["mean"] for column in ("naive", "corrected", "target"))
+        assert naive > 30 * target
+        assert corrected == pytest.approx(target, rel=0.4)
+        assert rows[name, "corrected"]["std"] > 0

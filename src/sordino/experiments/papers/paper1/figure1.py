@@ -41,8 +41,8 @@ def figure_1(seeds: int) -> list[dict[str, Any]]:
             plan, task = config.plan(), config.task()
             silent = so.plan(plan.algorithm, rounds=1)
             found: dict[str, list[float]] = {"naive": [], "corrected": [], "target": []}
-            Delta = so.simulate(silent, task, transcript=True).transcript[0][2][0].astype(np.float64)
             for seed in range(seeds):
+                Delta = so.simulate(silent, task, seed=seed, transcript=True).transcript[0][2][0].astype(np.float64)
                 run = so.simulate(plan, task, seed=seed, transcript=True)
                 c = run.transcript[0][2][0].astype(np.float64)
                 square = np.sum(c.mean(axis=0) ** 2)
