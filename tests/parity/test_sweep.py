@@ -28,7 +28,7 @@ from sordino.pytrees import pytree
 from sordino.simulation import Task, engine
 from sordino.simulation import sweep as sweep_module
 from sordino.simulation.checkpoint import Bookmark
-from sordino.simulation.sweep import Point, make_blocks, run_block, sweep
+from sordino.simulation.sweep import OutOfTime, Point, make_blocks, run_block, sweep
 
 CLIENTS, ROUNDS = 10, 6
 RATES, BOUNDS, SEEDS = (0.1, 0.5), (0.3, 1.0), (0, 3)
@@ -323,6 +323,26 @@ def test_a_block_that_was_killed_goes_on(tmp_path, segments_run):
             assert run.history == right.history
             for leaf, expected in zip(jax.tree.leaves(run.params), jax.tree.leaves(right.params), strict=True):
                 np.testing.assert_array_equal(leaf, expected)
+
+
+def test_a_sweep_out_of_time_gets_one_evaluation_further_and_ends_alike(tmp_path, segments_run, monkeypatch):
+    """With the usual thresholds, under which blocks as short as these are kept by nobody else."""
+    monkeypatch.setattr(sweep_module, "BOOKMARK_EVERY", 30.0)
+    monkeypatch.setattr(sweep_module, "Bookmark", Bookmark)
+    points = points_of("full")[:2]
+    options = {"evaluate_every": 3, "at_a_time": 1, "unfinished": tmp_path}
+    whole = sweep(points, TASK, evaluate_every=3, at_a_time=1)
+    evaluations, seen = len(segments_run), {}
+    segments_run.clear()
+    for _ in range(evaluations - 1):
+        with pytest.raises(OutOfTime):
+            sweep(points, TASK, deadline=-math.inf, finished=seen.__setitem__, **options)
+    assert list(seen) == [0]  # seen as soon as it was complete
+    again = sweep(points, TASK, deadline=-math.inf, **options)
+    assert len(segments_run) == evaluations
+    assert [run.history for run in again] == [run.history for run in whole]
+    with pytest.raises(InvalidInput, match=r"^deadline = .* needs a folder"):
+        sweep(points, TASK, deadline=0.0)
 
 
 def other_records() -> Task:
