@@ -16,7 +16,7 @@ import sordino as so
 from sordino.config import load_sweep
 from sordino.data.datasets import CATALOGUE
 from sordino.errors import InvalidInput
-from sordino.experiments.reproducing import Outcome
+from sordino.experiments.reproducing import Outcome, spreads_of
 from sordino.experiments.specs import Cell, FigureSpec, all_specs, find_spec
 from sordino.models import flat, get
 from sordino.privacy.published import normec_noise, qtdl_theorem_2_epsilon_0
@@ -246,9 +246,10 @@ def test_paper_4s_small_model_has_the_noise_of_one_message_as_its_length():
         assert multiplier * math.sqrt(parameters(point.config)) == pytest.approx(sigma, rel=1e-5)
 
 
-def test_paper_4s_many_clients_get_what_is_promised():
+@pytest.mark.parametrize("quick", [False, True])
+def test_paper_4s_many_clients_get_what_is_promised(quick):
     spec = SPECS["paper4-private-many-clients"]
-    for point in spec.points(quick=False):
+    for point in spec.points(quick):
         certificate = point.config.plan().resolve(parameters(point.config), point.config.file.task.clients).certificate
         assert certificate.total(Observer.MODEL_USER).epsilon == pytest.approx(8, rel=1e-4)
         assert certificate.total(Observer.SERVER).epsilon == math.inf  # the server is trusted, and that is said
@@ -283,6 +284,12 @@ def test_a_heat_map_is_spanned_by_the_two_parts_of_its_rows(tmp_path):
     assert (downs, alongs) == (["beta 1", "beta 2"], ["gamma 0.1", "gamma 1"])
     assert table == [[50, 12.5], [None, 50]]  # nothing was tried at beta 2, gamma 0.1
     assert maps["right"].values == [[100]]
+    lost = outcome("beta 1, gamma 10", "left", [math.nan])
+    left, right = spreads_of([*outcomes[:2], lost], "highest-accuracy"), spreads_of([lost], "highest-accuracy")
+    assert left == [
+        {"metric": "highest-accuracy", "column": "c", "row": "beta 1", "spread": 37.5, "cells": 3, "diverged": 1}
+    ]
+    assert (right[0]["spread"], right[0]["cells"], right[0]["diverged"]) == (None, 1, 1)
     picture = tmp_path / "map.png"
     draw(FigureSpec(name="m", title="m", kind="heat-map", metric="highest-accuracy"), outcomes, picture)
     assert picture.read_bytes().startswith(b"\x89PNG")

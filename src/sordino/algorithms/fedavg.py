@@ -152,8 +152,9 @@ class FedAvg:
 
     def noise_scale(self, state: ServerState) -> Scalar:
         """By how much an adaptive bound has moved: central noise moves with it."""
-        if state.bound is None or self.bound is None:
+        if state.bound is None:
             return 1.0
+        assert self.bound is not None  # it is where the state's bound began
         return state.bound.bound / self.bound.bound
 
     def params(self, state: ServerState) -> Vector:

@@ -65,7 +65,8 @@ def reproduce_command(
 
     part = [hashlib.sha256(spec.scope.encode()).hexdigest()[:8]] if spec.scope else []
     unfinished = Path("runs/unfinished") / "-".join([name, *["quick"] * quick, *part])
-    with one_at_a_time(unfinished), points_progress(len(spec.points(quick)) * len(spec.seeds(quick))) as progress:
+    cells = len(spec.points(quick))
+    with one_at_a_time(unfinished), points_progress(cells * len(spec.seeds(quick))) as progress:
         outcomes = reproduce(spec, quick=quick, unfinished=unfinished, minutes=minutes, progress=progress)
         options = [
             *["--quick"] * quick,
@@ -74,7 +75,7 @@ def reproduce_command(
         ]
         command = shlex.join(["sordino", "reproduce", name, *options])
         result = result_of(spec, outcomes, command=command, commit=commit, quick=quick)
-        complete = len(outcomes) == len(spec.points(quick))
+        complete = len(outcomes) == cells
         # Less than the whole has a name of its own, so that nothing takes the place of anything else.
         stem = "-".join([spec.name, *["quick"] * quick, *part, *["unfinished"] * (not complete)])
         folder = out or Path("results" if stem == spec.name else "runs/reproduce")
@@ -89,8 +90,8 @@ def reproduce_command(
         _show_result(spec.file.title, result, quick)
         print("Written: " + ", ".join(map(str, written)))
     if not complete:
-        cells = f"{len(outcomes)} of {len(spec.points(quick))} cells"
-        print(f"{cells} are complete; the same command goes on from {unfinished}", file=sys.stderr)
+        so_far = f"{len(outcomes)} of {cells} cells are complete"
+        print(f"{so_far}; the same command goes on from {unfinished}", file=sys.stderr)
         raise typer.Exit(NOT_COMPLETE)
 
 

@@ -18,7 +18,7 @@ from sordino.simulation.running import Run
 from sordino.simulation.sweep import OutOfTime, sweep
 from sordino.simulation.sweep import Point as SweepPoint
 
-__all__ = ["METRICS", "Outcome", "reproduce", "result_of", "values_of"]
+__all__ = ["METRICS", "Outcome", "reproduce", "result_of", "spreads_of", "values_of"]
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def result_of(
         certificate = outcome.runs[0].certificate.to_json()
         guarantees.append({"row": cell.row, "column": cell.column, "claim": cell.claim, **certificate})
     maps = [figure for figure in spec.file.figures if figure.kind == "heat-map"]
-    spreads = [spread for figure in maps for spread in _spreads(outcomes, figure.metric)]
+    spreads = [spread for figure in maps for spread in spreads_of(outcomes, figure.metric)]
     of = len(spec.points(quick))
     so_far = [f"{len(outcomes)} of {of} cells"] if len(outcomes) < of else []
     scope = ", ".join([*([spec.scope] if spec.scope else []), *so_far])
@@ -152,7 +152,7 @@ def result_of(
     }
 
 
-def _spreads(outcomes: list[Outcome], metric: str) -> list[dict[str, Any]]:
+def spreads_of(outcomes: list[Outcome], metric: str) -> list[dict[str, Any]]:
     """Of a heat map: highest less lowest over the second parts of rows "a, b", for each column and a."""
     found: dict[tuple[str, str], list[float]] = {}
     for outcome in outcomes:

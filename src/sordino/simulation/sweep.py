@@ -308,7 +308,7 @@ def _run_one_block(
                 row["epsilon"] = spent(row["round"], points[number].plan, resolved[number])
     models: list[np.ndarray] = []  # [evaluation][point, d]
     for start, stop in segments(first, block.rounds, every):
-        if keep is not None and bookmark is not None and start > first and keep.out_of_time():
+        if keep is not None and bookmark is not None and keep.out_of_time():
             bookmark.save(start, carries, histories, last=True)
             raise OutOfTime
         carries, info, measured = run_block(*given, carries, keys, jnp.int32(start), jnp.int32(stop), **static)
