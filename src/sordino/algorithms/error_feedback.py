@@ -29,6 +29,14 @@ sqrt(n) times the std of one. "exact" is the paper's g_i^0 = grad f_i(x^0): a re
 *Beyond the paper.* With E local steps the mean of the E gradients on the way takes the place of grad f_i(x^k). A client
 that does not take part keeps its memory, and the server still divides by n, so that without noise g^k remains the mean
 of all g_i^k. No convergence theorem covers either.
+
+With `server_normalization = "tensors"` line 11 divides each tensor of the model (a layer's kernel, its bias) by its own
+norm: every one of them goes gamma a round, however long the others are. That is the server's own business.
+
+With `remember_noise` line 6 reads g_i^{k+1} = g_i^k + beta M(Delta_i): a client compensates its noise like any other
+error, g^k is the mean of the g_i^k in private too, and noise does not pile up in it. Each message is bounded as before,
+so the server learns no more than it did. But the noise of one round is taken off again in the sums of the next ones, so
+that no client may count on the noise of others: a model user's epsilon is the server's. No theorem covers this either.
 """
 
 from __future__ import annotations
@@ -94,7 +102,9 @@ class ErrorFeedback:
     top_k: int | None = field(metadata={"static": True})
     start: str = field(metadata={"static": True})
     start_rounds: int = field(metadata={"static": True})  # m
-    server_normalization: bool = field(metadata={"static": True})
+    server_normalization: Any = field(metadata={"static": True})  # False, True or "tensors"
+    tensors: tuple[int, ...] | None = field(metadata={"static": True})  # their sizes in x, once the model is known
+    remembers_noise: bool = field(metadata={"static": True})
 
     @property
     def only_sums(self) -> bool:
@@ -122,28 +132,27 @@ class ErrorFeedback:
         """Delta_i before noise, nothing beside it, g_i^{k+1}, info."""
         gradient = self.local(key, received.x, data)
         Delta, info = self._psi(gradient - g_i)
-        change = self.beta * Delta
         if self.first is not None:
             starting, cap = self._starting(received.k), self._cap()
             scaled, scaled_info = Clip(cap)((cap / self.first.bound) * gradient)
             Delta = jnp.where(starting, scaled, Delta)
-            change = jnp.where(starting, self._started(scaled), change)
             info = jax.tree.map(lambda one, other: jnp.where(starting, one, other), scaled_info, info)
-        return Delta, jnp.float32(0), g_i + change, ClientInfo(*info)
+        return Delta, jnp.float32(0), self.remembered(received, g_i, Delta), ClientInfo(*info)
+
+    def remembered(self, received: Broadcast, g_i: Vector, message: Vector) -> Vector:
+        """g_i^{k+1} after a message: Delta_i, or what was sent of it where noise is remembered."""
+        return g_i + self._change(received.k, message)
 
     def server(
         self, key: Key, state: ServerState, total: Aggregate, extra: jax.Array, r: Scalar
     ) -> tuple[ServerState, None]:
         """g^{k+1} and x^{k+1} from the (noisy) sum of the messages."""
         n = r if self.clients is None else self.clients
-        mean = total.sum / n
-        change, gamma = self.beta * mean, self.lr(state.k)
+        gamma = self.lr(state.k)
         if self.first is not None:
-            starting = self._starting(state.k)
-            change = jnp.where(starting, self._started(mean), change)
-            gamma = jnp.where(starting, 0.0, gamma)
-        g = state.g + change
-        x = state.x - gamma * (_direction(g) if self.server_normalization else g)
+            gamma = jnp.where(self._starting(state.k), 0.0, gamma)
+        g = state.g + self._change(state.k, total.sum / n)
+        x = state.x - gamma * self._step(g)
         return ServerState(x, g, state.k + 1), None
 
     @property
@@ -163,6 +172,10 @@ class ErrorFeedback:
         """The last iterate."""
         return state.x
 
+    def for_model(self, tensors: tuple[int, ...]) -> ErrorFeedback:
+        """The method for a model whose tensors have these sizes, one after the other in x."""
+        return dataclasses.replace(self, tensors=tensors)
+
     def resolve(self, circumstances: Circumstances) -> ErrorFeedback:
         """The method for n clients; refuses a start that this plan cannot give."""
         if self.start == "secure-average" and circumstances.trust != "none":
@@ -172,6 +185,9 @@ class ErrorFeedback:
             require(isinstance(circumstances.mechanism, Gaussian), "memory", self.start, remedy)
             remedy = "the noise of all clients is counted on: use cohort full"
             require(circumstances.cohort == "full", "memory", self.start, remedy)
+        if self.remembers_noise:
+            remedy = "a client knows the noise that it adds itself, to a message under its name: use trust local"
+            require(circumstances.trust in ("local", "none"), "remember_noise", True, remedy)
         return dataclasses.replace(self, clients=float(circumstances.clients))
 
     def assumptions(self, observer: Observer) -> tuple[str, ...]:
@@ -216,6 +232,17 @@ class ErrorFeedback:
         """Compress, then bound."""
         return _bounded(self.bound, v if self.top_k is None else keep_largest(v, self.top_k))
 
+    def _step(self, g: Vector) -> Vector:
+        """Line 11: g, or its direction, or that of each tensor."""
+        if not self.server_normalization:
+            return g
+        if self.server_normalization is True:
+            return _direction(g)
+        if self.tensors is None:
+            raise InvalidInput("server_normalization", self.server_normalization, "needs a model: run it from a plan")
+        parts = jnp.split(g, np.cumsum(self.tensors)[:-1])
+        return jnp.concatenate([_direction(part) for part in parts])
+
     def _starting(self, k: jax.Array) -> jax.Array:
         return k < self.start_rounds if self.first is not None else jnp.bool_(False)
 
@@ -231,10 +258,13 @@ class ErrorFeedback:
         # A little less than sqrt(n) pays for the rounding of the product and of the noise of the sum.
         return (1 - 1e-6) * jnp.sqrt(self.clients) * self.bound.bound
 
-    def _started(self, message: Vector) -> Vector:
-        """What a first message, or the mean of all, adds to the memory."""
-        assert self.first is not None
-        return (self.first.bound / self._cap() / self.start_rounds) * message
+    def _change(self, k: jax.Array, message: Vector) -> Vector:
+        """What a message adds to g_i, and the mean of all to g."""
+        change = self.beta * message
+        if self.first is None:
+            return change
+        started = (self.first.bound / self._cap() / self.start_rounds) * message
+        return jnp.where(self._starting(k), started, change)
 
 
 @pytree
@@ -298,13 +328,14 @@ def error_feedback(
     server_lr: StepSize,
     bound: Bounder | None = None,
     top_k: int | None = None,
-    server_normalization: bool = False,
+    server_normalization: bool | str = False,
     batch_size: int | None = None,
     local_steps: int = 1,
     local_lr: float | None = None,
     memory: str = "zero",
     memory_clip: float | None = None,
     memory_rounds: int = 1,
+    remember_noise: bool = False,
     R: float | None = None,
 ) -> ErrorFeedback:
     """EF21, Clip21 and alpha-NormEC, by what caps the message; noise and trust are chosen by the plan.
@@ -314,13 +345,16 @@ def error_feedback(
       server_lr: gamma: a number, {start, decay}, {values, until} or a schedule.
       bound: `so.smoothed_normalize(alpha)` (alpha-NormEC), `so.clip(tau)` (Clip21), `so.normalize(C)`, or None.
       top_k: keep this many of the largest coordinates of the difference (EF21), before the bound if there is one.
-      server_normalization: (the paper's box: true) divide g by its norm in the server's step.
+      server_normalization: (the paper's box: true) divide g by its norm in the server's step; "tensors": each
+        tensor of the model by its own.
       batch_size: records a gradient; all of the client's if left out.
       local_steps: E; above 1 the mean gradient along E local steps is compensated (no theorem covers it).
       local_lr: of the local steps.
       memory: how it starts: "zero", "noisy", "secure-average" or "exact".
       memory_clip: G_0, the bound of the first gradients, for "noisy" and "secure-average".
       memory_rounds: m, how many of the rounds are spent on the start.
+      remember_noise: (the paper's box: false) the memory follows what was sent, noise and all, so that noise is
+        compensated too; for local trust, and a model user's epsilon is then the server's.
       R: what is publicly known of max_i ||grad f_i(x^0) - g_i^0||; only a warning depends on it.
     """
     require(beta > 0, "beta", beta, "must be positive")
@@ -330,6 +364,8 @@ def error_feedback(
     require(not isinstance(bound, AdaptiveClip), "bound", "adaptive_clip", "the memory needs a fixed bound: use clip")
     if memory not in STARTS:
         raise InvalidInput("memory", memory, "use one of " + ", ".join(STARTS))
+    if server_normalization not in (False, True, "tensors"):
+        raise InvalidInput("server_normalization", server_normalization, "use true, false or tensors")
     starts_clipped = memory in ("noisy", "secure-average")
     remedy = (
         "give the bound G_0 of the first gradients" if starts_clipped else f"memory {memory} clips nothing: drop it"
@@ -337,11 +373,29 @@ def error_feedback(
     require((memory_clip is not None) == starts_clipped, "memory_clip", memory_clip, remedy)
     remedy = "must be at least 1" if memory_rounds < 1 else f"memory {memory} takes one round: drop it"
     require(memory_rounds == 1 or (starts_clipped and memory_rounds > 1), "memory_rounds", memory_rounds, remedy)
+    remedy = (
+        "the noise of all clients is counted on, and remembered noise shows in later sums: use memory noisy or zero"
+    )
+    require(not (remember_noise and memory == "secure-average"), "remember_noise", remember_noise, remedy)
     require(R is None or R >= 0, "R", R, "must not be negative")
     first = None if memory == "zero" else clip(LARGEST_BOUND if memory_clip is None else memory_clip)
     local = _local_gradient(batch_size, local_steps, local_lr)
     lr = as_schedule(server_lr, "server_lr")
-    return ErrorFeedback(bound, local, beta, lr, first, None, R, top_k, memory, memory_rounds, server_normalization)
+    return ErrorFeedback(
+        bound=bound,
+        local=local,
+        beta=beta,
+        lr=lr,
+        first=first,
+        clients=None,
+        R=R,
+        top_k=top_k,
+        start=memory,
+        start_rounds=memory_rounds,
+        server_normalization=server_normalization,
+        tensors=None,
+        remembers_noise=remember_noise,
+    )
 
 
 def dp_sgd(

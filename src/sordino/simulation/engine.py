@@ -195,12 +195,16 @@ class Sums(NamedTuple):
         return self.clean if self.sent is None else self.sent
 
 
-def noise_in_client(mechanism: Any, setting: Setting) -> bool:
-    """Whether every message gets its own noise: local trust, with a transcript or without a law of the sum."""
+def noise_in_client(algorithm: Any, mechanism: Any, setting: Setting) -> bool:
+    """Whether every message gets its own noise: local trust, and somebody asks for it or the sum has no law."""
+    asked = setting.transcript or _remembers_noise(algorithm)
     fixed_count = str(setting.cohort).startswith(("full", "fixed"))
-    return setting.trust in ("local", "shuffle") and (
-        setting.transcript or mechanism.aggregate is None or not fixed_count
-    )
+    return setting.trust in ("local", "shuffle") and (asked or mechanism.aggregate is None or not fixed_count)
+
+
+def _remembers_noise(algorithm: Any) -> bool:
+    """Whether a client's state is made from what it sent, noise and all."""
+    return bool(getattr(algorithm, "remembers_noise", False))
 
 
 def noise_on_sum_alone(mechanism: Any, setting: Setting) -> bool:
@@ -210,7 +214,7 @@ def noise_on_sum_alone(mechanism: Any, setting: Setting) -> bool:
 
 def add_noise(algorithm: Any, mechanism: Any, sums: Sums, key: Key, server: Any, setting: Setting) -> Aggregate:
     """The server's statistics, with the noise where trust puts it."""
-    if noise_in_client(mechanism, setting) or setting.trust == "none":
+    if noise_in_client(algorithm, mechanism, setting) or setting.trust == "none":
         return Aggregate(sums.message, sums.squares, sums.before_noise)
     if noise_on_sum_alone(mechanism, setting):
         scale = algorithm.noise_scale(server)
@@ -343,15 +347,18 @@ def run_client(
     g, extra, new_state, info = algorithm.client(key_client, received, state, data)
     key_noise = jax.random.fold_in(round_key(key, k, LOCAL_NOISE), client)
     message, sent, before_noise = g, g, None
-    if noise_in_client(mechanism, setting):
+    noisy = noise_in_client(algorithm, mechanism, setting)
+    if noisy:
         mine = mechanism.of(client) if isinstance(mechanism, PerClient) else mechanism
         # What a mechanism sends beside the vector helps to tell its length.
         sent = mine.message(key_noise, g) if hasattr(mine, "message") else mine.randomize(key_noise, g)
         message = getattr(sent, "vector", sent)
+        if _remembers_noise(algorithm):
+            new_state = algorithm.remembered(received, state, message)
     elif hasattr(mechanism, "encode"):
         message = mechanism.encode(key_noise, g)
     measured = message[: _measured(algorithm, mechanism, message)]
-    if hasattr(mechanism, "squared_norm") and (noise_in_client(mechanism, setting) or setting.trust == "none"):
+    if hasattr(mechanism, "squared_norm") and (noisy or setting.trust == "none"):
         before_noise = mechanism.squared_norm(measured if sent is message else sent)
     sums = Sums(
         clean=g,
