@@ -173,13 +173,13 @@ class Algorithm(Protocol):
     Its numbers are data leaves, so that a sweep can trace them. `bound` caps a message (None sends it as it is).
     Noise is not the method's business: the plan chooses the mechanism and the engine puts it where trust says.
 
-    Some methods have more: `for_model(tensors)` and `resolve(circumstances)` fit the method to the sizes of a model's
-    tensors and to a plan; `message_parts` is the number of parts of d coordinates in a message, of which `Aggregate`
-    measures the first (1 if it is not there); `only_sums = True` says that the server uses nothing of the messages but
-    their sum, and that a client moves that sum by no more than its bound; `remembers_noise = True` that what a client
-    keeps is `remembered(received, state, message)` of the message as it was sent, noise and all; `warnings()` and
-    `assumptions(observer)` go into the certificate; `sparse_bits(d)` are the bits of a message that has few numbers;
-    `extra_event` is asked before and after `resolve`.
+    Some methods have more: `resolve(circumstances) -> Algorithm` fits the method to a plan; `message_parts` is the
+    number of parts of d coordinates in a message, of which `Aggregate` measures the first (1 if it is not there);
+    `only_sums = True` says that the server uses nothing of the messages but their sum, and that a client moves that
+    sum by no more than its bound; `remembers_noise = True` that what a client keeps is `remembered(received, state,
+    message)` of the message as it was sent, noise and all; `warnings()` and `assumptions(observer)` go into the
+    certificate; `sparse_bits(d)` are the bits of a message that has few numbers; `extra_event` is asked before and
+    after `resolve`.
 
     Methods with `unit = Unit.RECORD` protect records and are fitted by `for_public` (`simulation/record_planning.py`).
     One with `adds_noise` puts the plan's noise on the gradients of its local steps itself, `releases_a_round` of them,

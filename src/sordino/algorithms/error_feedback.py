@@ -30,9 +30,6 @@ sqrt(n) times the std of one. "exact" is the paper's g_i^0 = grad f_i(x^0): a re
 that does not take part keeps its memory, and the server still divides by n, so that without noise g^k remains the mean
 of all g_i^k. No convergence theorem covers either.
 
-With `server_normalization = "tensors"` line 11 divides each tensor of the model (a layer's kernel, its bias) by its own
-norm: every one of them goes gamma a round, however long the others are. That is the server's own business.
-
 With `remember_noise` line 6 reads g_i^{k+1} = g_i^k + beta M(Delta_i): a client compensates its noise like any other
 error, g^k is the mean of the g_i^k in private too, and noise does not pile up in it. Each message is bounded as before,
 so the server learns no more than it did. But the noise of one round is taken off again in the sums of the next ones, so
@@ -102,8 +99,7 @@ class ErrorFeedback:
     top_k: int | None = field(metadata={"static": True})
     start: str = field(metadata={"static": True})
     start_rounds: int = field(metadata={"static": True})  # m
-    server_normalization: Any = field(metadata={"static": True})  # False, True or "tensors"
-    tensors: tuple[int, ...] | None = field(metadata={"static": True})  # their sizes in x, once the model is known
+    server_normalization: bool = field(metadata={"static": True})
     remembers_noise: bool = field(metadata={"static": True})
 
     @property
@@ -152,7 +148,7 @@ class ErrorFeedback:
         if self.first is not None:
             gamma = jnp.where(self._starting(state.k), 0.0, gamma)
         g = state.g + self._change(state.k, total.sum / n)
-        x = state.x - gamma * self._step(g)
+        x = state.x - gamma * (_direction(g) if self.server_normalization else g)
         return ServerState(x, g, state.k + 1), None
 
     @property
@@ -171,10 +167,6 @@ class ErrorFeedback:
     def params(self, state: ServerState) -> Vector:
         """The last iterate."""
         return state.x
-
-    def for_model(self, tensors: tuple[int, ...]) -> ErrorFeedback:
-        """The method for a model whose tensors have these sizes, one after the other in x."""
-        return dataclasses.replace(self, tensors=tensors)
 
     def resolve(self, circumstances: Circumstances) -> ErrorFeedback:
         """The method for n clients; refuses a start that this plan cannot give."""
@@ -231,17 +223,6 @@ class ErrorFeedback:
     def _psi(self, v: Vector) -> tuple[Vector, BoundInfo]:
         """Compress, then bound."""
         return _bounded(self.bound, v if self.top_k is None else keep_largest(v, self.top_k))
-
-    def _step(self, g: Vector) -> Vector:
-        """Line 11: g, or its direction, or that of each tensor."""
-        if not self.server_normalization:
-            return g
-        if self.server_normalization is True:
-            return _direction(g)
-        if self.tensors is None:
-            raise InvalidInput("server_normalization", self.server_normalization, "needs a model: run it from a plan")
-        parts = jnp.split(g, np.cumsum(self.tensors)[:-1])
-        return jnp.concatenate([_direction(part) for part in parts])
 
     def _starting(self, k: jax.Array) -> jax.Array:
         return k < self.start_rounds if self.first is not None else jnp.bool_(False)
@@ -328,7 +309,7 @@ def error_feedback(
     server_lr: StepSize,
     bound: Bounder | None = None,
     top_k: int | None = None,
-    server_normalization: bool | str = False,
+    server_normalization: bool = False,
     batch_size: int | None = None,
     local_steps: int = 1,
     local_lr: float | None = None,
@@ -345,8 +326,7 @@ def error_feedback(
       server_lr: gamma: a number, {start, decay}, {values, until} or a schedule.
       bound: `so.smoothed_normalize(alpha)` (alpha-NormEC), `so.clip(tau)` (Clip21), `so.normalize(C)`, or None.
       top_k: keep this many of the largest coordinates of the difference (EF21), before the bound if there is one.
-      server_normalization: (the paper's box: true) divide g by its norm in the server's step; "tensors": each
-        tensor of the model by its own.
+      server_normalization: (the paper's box: true) divide g by its norm in the server's step.
       batch_size: records a gradient; all of the client's if left out.
       local_steps: E; above 1 the mean gradient along E local steps is compensated (no theorem covers it).
       local_lr: of the local steps.
@@ -364,8 +344,6 @@ def error_feedback(
     require(not isinstance(bound, AdaptiveClip), "bound", "adaptive_clip", "the memory needs a fixed bound: use clip")
     if memory not in STARTS:
         raise InvalidInput("memory", memory, "use one of " + ", ".join(STARTS))
-    if server_normalization not in (False, True, "tensors"):
-        raise InvalidInput("server_normalization", server_normalization, "use true, false or tensors")
     starts_clipped = memory in ("noisy", "secure-average")
     remedy = (
         "give the bound G_0 of the first gradients" if starts_clipped else f"memory {memory} clips nothing: drop it"
@@ -393,7 +371,6 @@ def error_feedback(
         start=memory,
         start_rounds=memory_rounds,
         server_normalization=server_normalization,
-        tensors=None,
         remembers_noise=remember_noise,
     )
 

@@ -88,18 +88,12 @@ class Plan:
     def resolve(self, d: int, clients: int, task: Task | None = None) -> Resolved:
         """Calibrate the noise and certify, for d parameters and this many clients; the task says who holds how much."""
         _require_cohort(self.cohort, clients)
-        resolved = self._for_model(task)._resolve(d, clients, task)
+        resolved = self._resolve(d, clients, task)
         if task is None or not task.starts_near_data:
             return resolved
         text = "the first model is made from all clients' data: the certificate covers the rounds, not the start"
         warnings = (*resolved.certificate.warnings, Warning("start-depends-on-data", text))
         return dataclasses.replace(resolved, certificate=dataclasses.replace(resolved.certificate, warnings=warnings))
-
-    def _for_model(self, task: Task | None) -> Plan:
-        """This plan, of a method that knows the model's tensors where it asks for them."""
-        if task is None or not hasattr(self.algorithm, "for_model"):
-            return self
-        return dataclasses.replace(self, algorithm=self.algorithm.for_model(task.tensors))
 
     def _resolve(self, d: int, clients: int, task: Task | None) -> Resolved:
         if _unit(self.algorithm) is Unit.RECORD:

@@ -68,11 +68,6 @@ class Task:
         return int(self._flat[0].shape[0])
 
     @cached_property
-    def tensors(self) -> tuple[int, ...]:
-        """Coordinates of each tensor of the model, in the order of the flat vector."""
-        return tuple(leaf.size for leaf in jax.tree.leaves(self._flat[1](self._flat[0])))
-
-    @cached_property
     def records(self) -> Records:
         """The training records on the device."""
         return Records(*(jnp.asarray(part) for part in (self.data.x, self.data.y, self.data.start, self.data.size)))
