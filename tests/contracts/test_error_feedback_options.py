@@ -133,6 +133,21 @@ def test_the_secure_average_needs_gaussian_noise_of_all_clients(options):
         resolved(method(memory="secure-average", memory_clip=1.0), **options)
 
 
+def test_remembered_noise_is_promised_to_the_server_alone():
+    certificate, plain = (resolved(method(remember_noise=remember)).certificate for remember in (True, False))
+    server, user = (certificate.total(who) for who in (Observer.SERVER, Observer.MODEL_USER))
+    assert user.epsilon == server.epsilon == plain.total(Observer.SERVER).epsilon
+    assert user.assumptions == ()
+    assert plain.total(Observer.MODEL_USER).epsilon < user.epsilon
+
+
+def test_noise_that_a_client_does_not_add_cannot_be_remembered():
+    with pytest.raises(InvalidInput, match="remember_noise"):
+        resolved(method(remember_noise=True), trust="central")
+    with pytest.raises(InvalidInput, match="remember_noise"):
+        method(remember_noise=True, memory="secure-average", memory_clip=1.0)
+
+
 def test_clients_that_come_by_chance_amplify_for_model_users_only():
     sampled = resolved(method(), clients=100, cohort="poisson:0.1", trust="central", noise_multiplier=1.0).certificate
     full = resolved(method(), clients=100, trust="central", noise_multiplier=1.0).certificate

@@ -263,3 +263,22 @@ def test_beta_is_no_privacy_level():
         for beta in (0.001, 1.0)
     }
     assert len(totals) == 1
+
+
+def test_remembered_noise_by_hand():
+    """Line 6 of what was sent: the messages of the transcript rebuild every memory, g and x."""
+    ours = method(bound=so.smoothed_normalize(ALPHA), remember_noise=True)
+    setting = Setting(squared_loss, Full(), population=2, largest=3, trust="local", chunk=2, transcript=True)
+    carry = Carry(ours.init_server(jnp.asarray(W0)), jnp.zeros((2, 2)))
+    arguments = (ours, so.gaussian(0.5), records(), carry, jax.random.key(1), jnp.int32(0))
+    after, info = run_rounds(*arguments, setting=setting, rounds=4)
+    x, g, memory = np.asarray(W0, np.float64), np.zeros(2), np.zeros((2, 2))
+    for sent in np.asarray(info.transcript[2], np.float64):
+        noise = [sent[i] - smoothed(gradient(x, i) - memory[i]) for i in range(2)]
+        assert 0.1 < np.abs(noise).max() < 2.0  # noise of std 0.5, and nothing else
+        memory = memory + BETA * sent
+        g = g + BETA * sent.mean(axis=0)
+        x = x - GAMMA * g
+    np.testing.assert_allclose(after.clients, memory, atol=1e-5)
+    np.testing.assert_allclose(after.server.g, memory.mean(axis=0), atol=1e-5)
+    np.testing.assert_allclose(after.server.x, x, atol=1e-5)

@@ -56,8 +56,9 @@ def circumstances(trust, mechanism, cohort):
         ({"memory": "noisy", "memory_clip": 0.5, "memory_rounds": 2}, {"trust": "local", "cohort": FixedSize(4)}),
         ({"memory": "secure-average", "memory_clip": 0.5}, {"trust": "local", "cohort": Full()}),
         ({"bound": None, "top_k": 2, "memory": "exact"}, {"trust": "none", "cohort": Full()}),
+        ({"remember_noise": True}, {"trust": "local", "cohort": Full()}),
     ],
-    ids=["central", "local, poisson", "noisy start", "secure average", "EF21, exact start"],
+    ids=["central", "local, poisson", "noisy start", "secure average", "EF21, exact start", "remembered noise"],
 )
 def test_debug_chunks_and_the_fast_engine_agree(options, engine_options):
     """Parameters, the server's memory and every client's."""
@@ -100,6 +101,19 @@ def test_noise_reaches_the_server_and_not_the_clients():
 
 class Killed(BaseException):
     """Not an Exception: nobody catches it."""
+
+
+def test_remembered_noise_reaches_the_clients_who_came():
+    """g^k is the mean of all memories in private too, also of those whose noise came and who then stayed away."""
+    cohort = Poisson(0.5)
+    method = so.error_feedback(**USUAL, remember_noise=True).resolve(
+        circumstances("local", so.gaussian(0.5), "poisson:0.5")
+    )
+    carry = trained(method, so.gaussian(0.5), rounds=6, trust="local", cohort=cohort)
+    np.testing.assert_allclose(carry.server.g, np.asarray(carry.clients).mean(axis=0), atol=1e-6)
+    forgetful = so.error_feedback(**USUAL).resolve(circumstances("local", so.gaussian(0.5), "poisson:0.5"))
+    other = trained(forgetful, so.gaussian(0.5), rounds=6, trust="local", cohort=cohort)
+    assert np.abs(np.asarray(other.server.g) - np.asarray(other.clients).mean(axis=0)).max() > 0.01
 
 
 def test_a_resumed_run_has_its_memories_back(tmp_path, monkeypatch):
