@@ -98,6 +98,7 @@ def plot_curves(spec: FigureSpec, numbers: Numbers, path: Path) -> None:
         axes = panels[panel]
         axes.plot(*zip(*points, strict=True), color=f"C{lines.index(line) % 10}", label=line)
         axes.set(xlabel="round", ylabel=LABELS.get(spec.metric, spec.metric), yscale=spec.scale)
+        axes.locator_params(axis="x", nbins=5)  # five-digit rounds do not run into each other
     handles = {handle.get_label(): handle for axes in panels.values() for handle in axes.get_lines()}
     inches = 0.07 * max(map(len, lines)) + 0.5  # of one entry
     columns = min(3, max(1, int(figure.get_figwidth() / inches)))
