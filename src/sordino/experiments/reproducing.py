@@ -157,7 +157,7 @@ def spreads_of(outcomes: list[Outcome], metric: str) -> list[dict[str, Any]]:
     found: dict[tuple[str, str], list[float]] = {}
     for outcome in outcomes:
         cell, mean = outcome.point.cell, statistics.fmean(values_of(outcome, metric))
-        found.setdefault((cell.column, cell.row.partition(", ")[0]), []).append(mean)
+        found.setdefault((cell.column, cell.place[0]), []).append(mean)
     spreads = []
     for (column, a), means in found.items():
         finite = [mean for mean in means if np.isfinite(mean)]

@@ -24,7 +24,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sordino.config import Config, load_sweep
-from sordino.errors import InvalidInput
+from sordino.errors import InvalidInput, require
 
 __all__ = ["Cell", "FigureSpec", "Point", "Spec", "all_specs", "find_spec"]
 
@@ -48,6 +48,13 @@ class Cell(_Strict):
     line: str | None = None
     set: tuple[str, ...] = ()  # changes to the file, section.key=value
     quick: tuple[str, ...] = ()  # further ones for a quick look
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Where it stands in a heat map: the two parts of its row "a, b"."""
+        down, comma, along = self.row.partition(", ")
+        require(bool(comma), "row", self.row, "a heat map needs rows of two parts, as 'beta 1, gamma 0.1'")
+        return down, along
 
 
 class FigureSpec(_Strict):

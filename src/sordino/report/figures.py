@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from sordino.errors import require
 from sordino.experiments.reproducing import METRICS, Outcome, values_of
 from sordino.experiments.specs import FigureSpec
 from sordino.report.heat_maps import HeatMap, draw_heat_maps
@@ -140,10 +139,8 @@ def heat_maps(outcomes: list[Outcome], metric: str) -> dict[str, HeatMap]:
     """Of each panel the first and the second parts of its rows "a, b", and the means over seeds."""
     found: dict[str, dict[tuple[str, str], float]] = {}
     for outcome in outcomes:
-        cell, remedy = outcome.point.cell, "a heat map needs rows of two parts, as 'beta 1, gamma 0.1'"
-        down, comma, along = cell.row.partition(", ")
-        require(bool(comma), "row", cell.row, remedy)
-        found.setdefault(cell.panel, {})[down, along] = statistics.fmean(values_of(outcome, metric))
+        cell = outcome.point.cell
+        found.setdefault(cell.panel, {})[cell.place] = statistics.fmean(values_of(outcome, metric))
     maps = {}
     for panel, values in found.items():
         downs, alongs = (list(dict.fromkeys(place[axis] for place in values)) for axis in (0, 1))
