@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -141,8 +143,21 @@ def test_remembered_noise_is_promised_to_the_server_alone():
     assert plain.total(Observer.MODEL_USER).epsilon < user.epsilon
 
 
+def test_a_method_that_begins_to_remember_when_it_is_resolved_gains_nothing_either():
+    class Late(type(method())):
+        """What runs is the resolved method, so that is what the plan looks at."""
+
+        def resolve(self, circumstances):
+            return dataclasses.replace(method(), remembers_noise=True)
+
+    ours = method()
+    late = Late(**{field.name: getattr(ours, field.name) for field in dataclasses.fields(ours)})
+    certificate = resolved(late).certificate
+    assert certificate.total(Observer.MODEL_USER).epsilon == certificate.total(Observer.SERVER).epsilon
+
+
 def test_noise_that_a_client_does_not_add_cannot_be_remembered():
-    with pytest.raises(InvalidInput, match="remember_noise"):
+    with pytest.raises(InvalidInput, match=r"trust = 'central'.*remember_noise"):
         resolved(method(remember_noise=True), trust="central")
     with pytest.raises(InvalidInput, match="remember_noise"):
         method(remember_noise=True, memory="secure-average", memory_clip=1.0)

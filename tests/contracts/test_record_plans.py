@@ -75,6 +75,18 @@ def test_a_model_user_sees_the_noise_of_all_only_when_all_take_part():
         assert certificate.total(Observer.SERVER).epsilon == pytest.approx(1.0, rel=1e-6)  # nothing is amplified
 
 
+def test_clients_that_remember_their_noise_are_refused():
+    """Model users are promised the noise of all, which is then taken off again by later rounds."""
+    ours = so.noisy_mb_sgd(**USUAL)
+
+    class Remembering(type(ours)):
+        remembers_noise = True
+
+    method = Remembering(**{field.name: getattr(ours, field.name) for field in dataclasses.fields(ours)})
+    with pytest.raises(InvalidInput, match="remembers_noise"):
+        resolved(method=method)
+
+
 def test_weights_change_the_message_and_its_noise_together(needs):
     needs("heart-disease")
     task = so.task("heart-disease")

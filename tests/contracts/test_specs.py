@@ -183,10 +183,19 @@ NORMEC_TABLE3 = {
 }
 
 
-@pytest.mark.parametrize("quick", [False, True])
-def test_noise_by_norm_is_as_long_as_the_papers_sigma(quick):
-    for point in SPECS["paper4-private-by-norm"].points(quick):
-        d = 65 * 10 if quick else RESNET20_PARAMETERS
+@pytest.mark.parametrize(
+    ("name", "quick", "d"),
+    [
+        ("paper4-private-by-norm", False, RESNET20_PARAMETERS),
+        ("paper4-private-by-norm", True, 65 * 10),
+        ("paper4-private-by-norm-compensated", False, RESNET20_PARAMETERS),
+        ("paper4-private-by-norm-compensated", True, 65 * 10),
+        ("paper4-private-compensated", False, 785 * 32 + 33 * 10),
+        ("paper4-private-compensated", True, 785 * 32 + 33 * 10),
+    ],
+)
+def test_noise_by_norm_is_as_long_as_the_papers_sigma(name, quick, d):
+    for point in SPECS[name].points(quick):
         multiplier = point.config.file.privacy.noise_multiplier
         assert multiplier * math.sqrt(d) == pytest.approx(NORMEC_SIGMA, rel=1e-5)
 

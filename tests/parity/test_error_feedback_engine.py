@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -103,16 +104,33 @@ class Killed(BaseException):
     """Not an Exception: nobody catches it."""
 
 
-def test_remembered_noise_reaches_the_clients_who_came():
-    """g^k is the mean of all memories in private too, also of those whose noise came and who then stayed away."""
-    cohort = Poisson(0.5)
-    method = so.error_feedback(**USUAL, remember_noise=True).resolve(
-        circumstances("local", so.gaussian(0.5), "poisson:0.5")
-    )
-    carry = trained(method, so.gaussian(0.5), rounds=6, trust="local", cohort=cohort)
-    np.testing.assert_allclose(carry.server.g, np.asarray(carry.clients).mean(axis=0), atol=1e-6)
-    forgetful = so.error_feedback(**USUAL).resolve(circumstances("local", so.gaussian(0.5), "poisson:0.5"))
-    other = trained(forgetful, so.gaussian(0.5), rounds=6, trust="local", cohort=cohort)
+MECHANISMS = {
+    "gaussian": so.gaussian(0.5),
+    "laplace": so.laplace(0.5),
+    "privunit": so.privunit(d=TASK.d, bound=1.0, eps0=2.0, eps1=2.0, eps2=2.0),
+    "binomial": so.binomial(d=TASK.d, bound=1.0, levels=8, coins=400),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "cohort", "options"),
+    [
+        ("gaussian", Full(), {}),
+        ("gaussian", FixedSize(4), {"memory": "noisy", "memory_clip": 0.5, "memory_rounds": 2}),
+        ("laplace", Full(), {}),
+        ("privunit", Full(), {}),
+        ("binomial", Poisson(0.5), {}),
+    ],
+    ids=lambda value: str(value) if not isinstance(value, dict) else ", ".join(value),
+)
+def test_every_client_remembers_the_message_that_the_server_got(name, cohort, options):
+    """g^k is the mean of all memories in private too, whatever the noise, whoever came."""
+    method = so.error_feedback(**USUAL, **options, remember_noise=True)
+    method = method.resolve(circumstances("local", MECHANISMS[name], str(cohort)))
+    carry = trained(method, MECHANISMS[name], rounds=3, trust="local", cohort=cohort)
+    np.testing.assert_allclose(carry.server.g, np.asarray(carry.clients).mean(axis=0), atol=1e-5)
+    forgetful = dataclasses.replace(method, remembers_noise=False)
+    other = trained(forgetful, MECHANISMS[name], rounds=3, trust="local", cohort=cohort)
     assert np.abs(np.asarray(other.server.g) - np.asarray(other.clients).mean(axis=0)).max() > 0.01
 
 

@@ -371,7 +371,7 @@ def projection_scores(mechanism, vector, n, seed=0):
 
 @jax.jit
 def messages_of(mechanism, keys, vector):
-    return jax.vmap(mechanism.message, in_axes=(0, None))(keys, vector)
+    return jax.vmap(mechanism.noisy_vector, in_axes=(0, None))(keys, vector)
 
 
 @lru_cache

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import sordino as so
+from sordino.algorithms.local import ClientData
 from sordino.privacy.audit import audit
 from sordino.privacy.events import Gaussian, Repeated
 from sordino.simulation.cohort import Full
@@ -64,11 +65,8 @@ def test_a_client_gains_from_others_noise_only_where_they_forget_it(remember):
     assert (shown.epsilon_lower > everybodys_noise) == remember
     certificate = plan_of(remember).resolve(1, CLIENTS).certificate
     user, server = (certificate.total(who).epsilon for who in (Observer.MODEL_USER, Observer.SERVER))
+    assert user == pytest.approx(server if remember else everybodys_noise)
     assert shown.epsilon_lower <= user
-    if remember:
-        assert user == server
-    else:
-        assert user == pytest.approx(everybodys_noise)
 
 
 def test_remembered_noise_does_not_pile_up():
@@ -79,3 +77,25 @@ def test_remembered_noise_does_not_pile_up():
     one_round = STD / np.sqrt(4)
     assert spreads[0] < 1.6 * one_round * np.sqrt(ROUNDS)
     assert spreads[1] == pytest.approx(one_round * np.sqrt(sum(k**2 for k in range(1, ROUNDS + 1))), rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("length", "rounds", "levelled"),
+    [(4.0, 200, True), (40.0, 50, False)],
+    ids=["compensated", "too long to be compensated"],
+)
+def test_a_client_takes_off_at_most_beta_a_round(length, rounds, levelled):
+    """Noise of length s is a random walk for s^2/4 rounds and levels off near beta s^2/2: nothing is gained before."""
+    d, beta = 400, 0.1
+    method = so.error_feedback(beta=beta, server_lr=0.1, bound=so.smoothed_normalize(0.01), remember_noise=True)
+    noise, received = so.gaussian(length / np.sqrt(d)), method.broadcast(method.init_server(jnp.zeros(d)))
+    data = ClientData(lambda w, batch: 0.0 * jnp.sum(w), jnp.zeros((1, 1)), jnp.zeros(1), jnp.int32(0), jnp.int32(1), 1)
+
+    def step(memory, key):
+        message = method.client(key, received, memory, data)[0]
+        return method.remembered(received, memory, noise.randomize(key, message)), None
+
+    memory, _ = jax.lax.scan(step, jnp.zeros(d), jax.random.split(jax.random.key(5), rounds))
+    walk, level = beta * length * np.sqrt(rounds), beta * length**2 / 2
+    assert float(jnp.linalg.norm(memory)) == pytest.approx(level if levelled else walk, rel=0.15)
+    assert (level < walk / 5) == levelled

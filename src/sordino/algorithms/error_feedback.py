@@ -6,7 +6,7 @@
       server sends x^k
       client i:  gradient grad f_i(x^k)                              line 4   of all its records, or of a batch
                  Delta_i = Psi(grad f_i(x^k) - g_i^k)                line 5
-                 g_i^{k+1} = g_i^k + beta Delta_i                    line 6   of what was bounded, before any noise
+                 g_i^{k+1} = g_i^k + beta Delta_i                    line 6   before any noise, see remember_noise
                  send M(Delta_i)                                     line 8   local: noise here
       server:    g^{k+1} = g^k + (beta/n) sum_i Delta_i              line 10  central: noise once, on the sum
                  x^{k+1} = x^k - gamma g^{k+1} / ||g^{k+1}||         line 11  or without the norm; 0/0 = 0
@@ -30,10 +30,10 @@ sqrt(n) times the std of one. "exact" is the paper's g_i^0 = grad f_i(x^0): a re
 that does not take part keeps its memory, and the server still divides by n, so that without noise g^k remains the mean
 of all g_i^k. No convergence theorem covers either.
 
-With `remember_noise` line 6 reads g_i^{k+1} = g_i^k + beta M(Delta_i): a client compensates its noise like any other
-error, g^k is the mean of the g_i^k in private too, and noise does not pile up in it. Each message is bounded as before,
-so the server learns no more than it did. But the noise of one round is taken off again in the sums of the next ones, so
-that no client may count on the noise of others: a model user's epsilon is the server's. No theorem covers this either.
+With `remember_noise` line 6 reads g_i^{k+1} = g_i^k + beta M(Delta_i), and the first messages enter g_i as they were
+sent too: a client compensates its noise like any other error, and g^k is the mean of the g_i^k in private too. Messages
+are as bounded as before, so the server learns no more than it did. But later rounds take the noise of earlier ones off
+again, so that no client may count on the noise of others: a model user's epsilon is the server's. No theorem covers it.
 """
 
 from __future__ import annotations
@@ -153,7 +153,10 @@ class ErrorFeedback:
 
     @property
     def memory(self) -> Memory:
-        """g_i is made of bounded messages before their noise; how it began decides whether anything can be promised."""
+        """g_i is made of bounded messages; how it began decides whether anything can be promised.
+
+        Where noise is remembered g_i is made of what the server got, but a model user has not seen that either.
+        """
         return STARTS[self.start]
 
     def extra_event(self, relation: Relation) -> Event | None:
@@ -177,9 +180,6 @@ class ErrorFeedback:
             require(isinstance(circumstances.mechanism, Gaussian), "memory", self.start, remedy)
             remedy = "the noise of all clients is counted on: use cohort full"
             require(circumstances.cohort == "full", "memory", self.start, remedy)
-        if self.remembers_noise:
-            remedy = "a client knows the noise that it adds itself, to a message under its name: use trust local"
-            require(circumstances.trust in ("local", "none"), "remember_noise", True, remedy)
         return dataclasses.replace(self, clients=float(circumstances.clients))
 
     def assumptions(self, observer: Observer) -> tuple[str, ...]:

@@ -46,7 +46,7 @@ class PrivUnit:
 
     aggregate = None  # each w_i lives in another orthogonal space: no exact O(d) law
 
-    def message(self, key: Key, vector: Vector) -> NoisyVector:
+    def noisy_vector(self, key: Key, vector: Vector) -> NoisyVector:
         """c = r^ Z, with the level of r^ beside it."""
         key_direction, key_norm = jax.random.split(key)
         largest = jnp.max(jnp.abs(vector))  # divided out first: the squares of tiny coordinates underflow
@@ -60,7 +60,7 @@ class PrivUnit:
 
     def randomize(self, key: Key, vector: Vector) -> Vector:
         """c alone."""
-        return self.message(key, vector).vector
+        return self.noisy_vector(key, vector).vector
 
     def randomize_direction(self, key: Key, u: Vector) -> Vector:
         """Algorithm 3: Z for a unit vector u."""

@@ -3,8 +3,8 @@
 Keys are counters: fold_in(seed, round), then the purpose, then the client's number. So results do not depend on the
 chunk size, on the number of devices or on where a run was interrupted. Client data stay in one flat array and are read
 by index. Noise is placed by trust: central noise falls once on the sum, local noise on every message; where a mechanism
-knows the law of the sum of M noisy messages that is drawn at once, unless a transcript is wanted. A shuffler, where
-there is one, hands the noisy messages on in random order and without names.
+knows the law of the sum of M noisy messages that is drawn at once, unless a transcript is wanted or clients remember
+their noise. A shuffler, where there is one, hands the noisy messages on in random order and without names.
 """
 
 from __future__ import annotations
@@ -23,7 +23,18 @@ from sordino.pytrees import pytree
 from sordino.simulation.cohort import Cohort
 from sordino.types import Aggregate, Key, Scalar, Unit, Vector
 
-__all__ = ["Carry", "PerClient", "Records", "RoundInfo", "Setting", "evaluate", "round_key", "run_rounds", "serve"]
+__all__ = [
+    "Carry",
+    "PerClient",
+    "Records",
+    "RoundInfo",
+    "Setting",
+    "evaluate",
+    "remembers_noise",
+    "round_key",
+    "run_rounds",
+    "serve",
+]
 
 # Purposes of the keys of a round.
 COHORT, CLIENT, NOISE, SERVER, LOCAL_NOISE, SHUFFLE = range(6)
@@ -197,12 +208,12 @@ class Sums(NamedTuple):
 
 def noise_in_client(algorithm: Any, mechanism: Any, setting: Setting) -> bool:
     """Whether every message gets its own noise: local trust, and somebody asks for it or the sum has no law."""
-    asked = setting.transcript or _remembers_noise(algorithm)
+    asked = setting.transcript or remembers_noise(algorithm)
     fixed_count = str(setting.cohort).startswith(("full", "fixed"))
     return setting.trust in ("local", "shuffle") and (asked or mechanism.aggregate is None or not fixed_count)
 
 
-def _remembers_noise(algorithm: Any) -> bool:
+def remembers_noise(algorithm: Any) -> bool:
     """Whether a client's state is made from what it sent, noise and all."""
     return bool(getattr(algorithm, "remembers_noise", False))
 
@@ -351,9 +362,9 @@ def run_client(
     if noisy:
         mine = mechanism.of(client) if isinstance(mechanism, PerClient) else mechanism
         # What a mechanism sends beside the vector helps to tell its length.
-        sent = mine.message(key_noise, g) if hasattr(mine, "message") else mine.randomize(key_noise, g)
+        sent = mine.noisy_vector(key_noise, g) if hasattr(mine, "noisy_vector") else mine.randomize(key_noise, g)
         message = getattr(sent, "vector", sent)
-        if _remembers_noise(algorithm):
+        if remembers_noise(algorithm):
             new_state = algorithm.remembered(received, state, message)
     elif hasattr(mechanism, "encode"):
         message = mechanism.encode(key_noise, g)

@@ -32,6 +32,7 @@ from sordino.privacy.guarantee import Certificate, Warning, format_epsilon
 from sordino.privacy.published import normec_noise
 from sordino.privacy.sampling import Full as FullSampling
 from sordino.simulation.cohort import Cohort, FixedSize, Full, Unreliable, parse_cohort
+from sordino.simulation.engine import remembers_noise
 from sordino.simulation.record_planning import check_records, resolve_records
 from sordino.types import Circumstances, Memory, Observer, Relation, Unit
 
@@ -244,6 +245,8 @@ class Plan:
     ) -> Resolved:
         delta = self.delta if self.delta is not None else min(1e-5, 0.1 / clients)
         sampling = self._sampling(clients)
+        remedy = "remembered noise (remember_noise) is what clients add themselves: use trust local"
+        require(trust in ("local", "none") or not remembers_noise(method), "trust", trust, remedy)
         bare = NonPrivate("the server sees every update without noise")
         views: dict[Observer, tuple[Event, Any, tuple[str, ...]]] = {}
         if trust == "none":
@@ -254,8 +257,8 @@ class Plan:
             amplified = None if self.mechanism in ("qtdl", "binomial") else sampling
             views[Observer.MODEL_USER] = (event, amplified, ("the server adds the noise and keeps updates to itself",))
         else:
-            views[Observer.SERVER] = (event, None, _of(self.algorithm, "assumptions", Observer.SERVER))
-            views[Observer.MODEL_USER] = self._seen_through_models(event, clients)
+            views[Observer.SERVER] = (event, None, _of(method, "assumptions", Observer.SERVER))
+            views[Observer.MODEL_USER] = self._seen_through_models(method, event, clients)
         certificate = Certificate(())
         unit = Unit.RECORD if any(isinstance(part, Assumed) for part in parts_of(event)) else Unit.CLIENT
         units, too_large = (clients, ()) if unit is Unit.CLIENT else _counted(records, delta)
@@ -314,19 +317,19 @@ class Plan:
         )
         return figures, (Warning("step-size-cost", text),)
 
-    def _seen_through_models(self, event: Event, clients: int) -> tuple[Event, Any, tuple[str, ...]]:
+    def _seen_through_models(self, method: Any, event: Event, clients: int) -> tuple[Event, Any, tuple[str, ...]]:
         """A model user sees sums of noisy messages: the noise of all of them, where their number is fixed."""
         noise = event.event if isinstance(event, Claimed) else event  # what is claimed is about the server
         # Not under add-remove, which local trust refuses: there the absent client's noise is missing too, and shows.
         # Nor where models depend on more than the sum: a step size looks at the norm of every message.
-        only_sums = getattr(self.algorithm, "only_sums", False)  # a method must say so itself
+        only_sums = getattr(method, "only_sums", False)  # a method must say so itself
         # Nor where clients compensate their noise: the sums of later rounds take it off again.
-        fresh = not getattr(self.algorithm, "remembers_noise", False)
+        fresh = not remembers_noise(method)
         everybody = isinstance(self.cohort, Full)
         if self.mechanism == "gaussian" and isinstance(noise, Gaussian) and everybody and only_sums and fresh:
             together = Gaussian(noise.noise_multiplier * math.sqrt(clients))
             return together, None, ("every other client adds its noise",)
-        return event, None, _of(self.algorithm, "assumptions", Observer.MODEL_USER)
+        return event, None, _of(method, "assumptions", Observer.MODEL_USER)
 
     def _plain_warnings(self, trust: str) -> Iterator[Warning]:
         """What a simulation always has to say, and what a reader of one round's figure must know."""

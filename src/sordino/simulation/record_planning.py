@@ -53,7 +53,7 @@ from sordino.privacy.sampling import Full, Sampling, WithoutReplacement
 from sordino.privacy.shuffle import shuffle_epsilon
 from sordino.simulation.cohort import Cohort, Poisson, Unreliable
 from sordino.simulation.cohort import Full as FullCohort
-from sordino.simulation.engine import PerClient
+from sordino.simulation.engine import PerClient, remembers_noise
 from sordino.types import Observer, Relation, Unit
 
 if TYPE_CHECKING:
@@ -157,6 +157,8 @@ def resolve_records(
     """The method with its step sizes, every client's noise, and the certificate: the fields of `Resolved`."""
     if task is None:
         raise InvalidInput("task", None, "a record-level plan needs every client's number of records: give the task")
+    remedy = "plans for records count on the noise of all clients, which is then no longer fresh"
+    require(not remembers_noise(plan.algorithm), "remembers_noise", True, remedy)
     clients = _clients(plan, task)
     beta = _smoothness(plan.algorithm.asked, task) if plan.algorithm.uses_smoothness else math.inf
     private = plan.mechanism != "none"
