@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from jax.flatten_util import ravel_pytree
 
 import sordino as so
 from sordino.algorithms.fedavg import FedAvg
@@ -323,6 +324,31 @@ def test_a_block_that_was_killed_goes_on(tmp_path, segments_run):
             assert run.history == right.history
             for leaf, expected in zip(jax.tree.leaves(run.params), jax.tree.leaves(right.params), strict=True):
                 np.testing.assert_array_equal(leaf, expected)
+
+
+def test_a_finished_block_keeps_its_model_and_no_memories(tmp_path, segments_run):
+    """Half way all clients' memories are on disk; at the end there is nothing left to do with them."""
+    method = so.error_feedback(beta=0.3, server_lr=0.5, bound=so.smoothed_normalize(0.2))
+    points, options = [Point(so.plan(method, rounds=4), 0)], {"evaluate_every": 1, "unfinished": tmp_path}
+
+    def kept():
+        (path,) = tmp_path.glob("*.npz")
+        with np.load(path) as saved:
+            leaves = [saved[f"leaf{i}"] for i in range(int(saved["count"]))]
+        return path.stat().st_size, [leaf for leaf in leaves if TASK.clients in leaf.shape], leaves[0]
+
+    with pytest.raises(Killed):
+        sweep(points, TASK, progress=kill_after(0.5), **options)
+    size_half, memories_half, _ = kept()
+    (run,) = sweep(points, TASK, **options)
+    size, memories, model = kept()
+    assert [leaf.any() for leaf in memories_half] == [True]
+    assert [leaf.any() for leaf in memories] == [False]
+    assert size < size_half
+    (again,) = sweep(points, TASK, **options)
+    assert again.history == run.history
+    np.testing.assert_array_equal(ravel_pytree(again.params)[0], model.ravel())
+    np.testing.assert_array_equal(ravel_pytree(run.params)[0], model.ravel())
 
 
 def test_a_sweep_out_of_time_gets_one_evaluation_further_and_ends_alike(tmp_path, segments_run, monkeypatch):

@@ -25,12 +25,13 @@ __all__ = ["Bookmark", "load_checkpoint", "save_checkpoint", "write_atomically"]
 Rows: TypeAlias = list[dict[str, Any]]
 
 
-def save_checkpoint(path: Path, round: int, state: Any, note: str = "") -> None:
+def save_checkpoint(path: Path, round: int, state: Any, note: str = "", *, compressed: bool = False) -> None:
     """Write the leaves of `state`, after `round` rounds, and a note."""
     leaves = jax.tree.leaves(state)
     buffer = io.BytesIO()
     arrays: dict[str, Any] = {f"leaf{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
-    np.savez(buffer, round=round, count=len(leaves), note=np.frombuffer(note.encode(), np.uint8), **arrays)
+    save = np.savez_compressed if compressed else np.savez
+    save(buffer, round=round, count=len(leaves), note=np.frombuffer(note.encode(), np.uint8), **arrays)
     write_atomically(path, buffer.getvalue())
 
 
@@ -101,11 +102,12 @@ class Bookmark:
         return done, state, rows
 
     def save(self, done: int, state: Any, rows: list[Rows], *, last: bool) -> None:
-        """Write, if it is time; the last state of all that took longer than `seconds`."""
+        """Write, if it is time; the last state of all that took longer than `seconds`, small, since it may travel."""
         started = time.monotonic()
         if started < (self._started + self._seconds if last else self._next):
             return
         self._folder.mkdir(parents=True, exist_ok=True)
-        save_checkpoint(self._path, done, state, json.dumps({"seconds": self.elapsed, "rows": rows}))
+        note = json.dumps({"seconds": self.elapsed, "rows": rows})
+        save_checkpoint(self._path, done, state, note, compressed=last)
         ended = time.monotonic()
         self._next = ended + max(self._seconds, self._times * (ended - started))

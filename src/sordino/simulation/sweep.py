@@ -320,7 +320,8 @@ def _run_one_block(
         if iterates:
             models.append(_models(algorithms, carries))
         if bookmark is not None:
-            bookmark.save(stop, carries, histories, last=stop == block.rounds)
+            over = stop == block.rounds
+            bookmark.save(stop, _without_memories(carries) if over else carries, histories, last=over)
         advance(stop)
     last = _models(algorithms, carries)
     seconds = (time.perf_counter() - started if bookmark is None else bookmark.elapsed) / len(block.points)
@@ -331,6 +332,11 @@ def _run_one_block(
         run = Run(params, histories[place], resolved[number].certificate, seconds, iterates=kept)
         runs.append((number, run))
     return runs
+
+
+def _without_memories(carries: Carry) -> Carry:
+    """Nobody asks what clients keep after the last round, and it may be most of a file: zeros in its place."""
+    return carries._replace(clients=jax.tree.map(jnp.zeros_like, carries.clients))
 
 
 def _digest(*parts: Any) -> bytes:
