@@ -183,7 +183,7 @@ def test_a_figure_none_of_whose_lines_is_there_is_left_out(run, papers, tmp_path
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--only", "none"], "matches no cell; there are 'C = {bound.clip}, clip'"),
+        (["--only", "none"], "matches no cell; there are 'C = 40, clip', 'C = 50, clip'"),
         (["--only", "("], "is no regular expression"),
         (["--set", "run.round=3"], "[run] round = 3: is not known"),
         (["--set", "run.seed=7"], "set = 'run.seed=7': seeds and evaluations are the spec's"),

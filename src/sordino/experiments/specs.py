@@ -30,6 +30,7 @@ __all__ = ["Cell", "FigureSpec", "Point", "Spec", "all_specs", "find_spec"]
 
 TEXTS = ("row", "column", "claim", "panel", "line")  # of a cell, with {section.key} for a sweep's values
 PAPERS = Path(__file__).parent / "papers"
+NAMED = 4  # cells that an error lists
 
 
 class _Strict(BaseModel):
@@ -142,18 +143,20 @@ class Spec:
 
     def points(self, quick: bool) -> list[Point]:
         """The runs, without their seeds."""
-        points = []
+        points, names = [], []
         for cell in self.file.cells:
             changes = (*cell.set, *((*self.file.quick.set, *cell.quick) if quick else ()), *self.changes)
             for values, config in load_sweep(self.path.parent / cell.file, changes).points:
                 texts = {name: _filled(getattr(cell, name), values) for name in TEXTS}
                 if quick and not re.search(self.file.quick.rows, texts["row"] or ""):
                     continue
-                if re.search(self.only, f"{texts['row']}, {texts['column']}"):
+                names.append(f"{texts['row']}, {texts['column']}")
+                if re.search(self.only, names[-1]):
                     points.append(Point(cell.model_copy(update=texts), config))
         if not points:
-            cells = ", ".join(f"'{cell.row}, {cell.column}'" for cell in self.file.cells)
-            raise InvalidInput("only", self.only, f"matches no cell; there are {cells}")
+            more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+            some = ", ".join(map(repr, names[:NAMED])) + more
+            raise InvalidInput("only", self.only, f"matches no cell; there are {some}")
         return points
 
     def evaluate_every(self, quick: bool) -> int | None:
