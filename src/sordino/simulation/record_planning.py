@@ -157,8 +157,6 @@ def resolve_records(
     """The method with its step sizes, every client's noise, and the certificate: the fields of `Resolved`."""
     if task is None:
         raise InvalidInput("task", None, "a record-level plan needs every client's number of records: give the task")
-    remedy = "plans for records count on the noise of all clients, which is then no longer fresh"
-    require(not remembers_noise(plan.algorithm), "remembers_noise", True, remedy)
     clients = _clients(plan, task)
     beta = _smoothness(plan.algorithm.asked, task) if plan.algorithm.uses_smoothness else math.inf
     private = plan.mechanism != "none"
@@ -182,6 +180,8 @@ def resolve_records(
         smoothness=beta,
     )
     algorithm, constants = plan.algorithm.for_public(public)
+    remedy = "a model user is promised the noise of all clients, which must be fresh in every round: leave it out"
+    require(not remembers_noise(algorithm), "remembers_noise", True, remedy)
     each = GaussianNoise(jnp.asarray(std, jnp.float32))
     certificate = Certificate(())
     for observers, seen in views.items():
