@@ -70,6 +70,14 @@ def test_a_picture_stands_beside_the_result_that_it_is_named_after(tmp_path):
         assert f"paper0/{other}-figure4.png" not in text
 
 
+def test_the_page_names_the_commits_of_every_call(tmp_path):
+    (tmp_path / "paper0").mkdir()
+    known = json.loads((ROOT / "results" / "paper0" / "table5.json").read_text())
+    made = known["provenance"] | {"commit": "ccc", "earlier_commits": ["aaa", "bbb"]}
+    (tmp_path / "paper0" / "table5.json").write_text(json.dumps(known | {"provenance": made}))
+    assert "at ccc (begun at aaa, bbb) on " in results_page(tmp_path)
+
+
 def test_the_page_says_how_far_a_heat_map_varies(tmp_path):
     (tmp_path / "paper0").mkdir()
     known = json.loads((ROOT / "results" / "paper0" / "table5.json").read_text())

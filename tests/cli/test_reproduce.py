@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import shutil
 import time
@@ -275,6 +276,29 @@ def test_what_ran_out_of_time_writes_what_is_complete_and_goes_on(run, papers, t
     assert not unfinished.exists()
     assert not written.exists()
     assert json.loads(run(*command).stdout)["rows"] == whole["rows"]
+
+
+def test_a_result_of_several_calls_names_all_commits(run, papers, tmp_path, monkeypatch):
+    """And work of another device, which cannot be taken up, is not passed over in silence."""
+    spec = papers / "paper3" / "small.toml"
+    spec.write_text(SPEC.partition("[[figures]]")[0] + "[[cells]]" + SPEC.partition("[[cells]]")[2])
+    command = ("reproduce", "paper3-small", "--quick", "--json")
+    monkeypatch.setattr(time, "monotonic", mock.Mock(side_effect=itertools.count(0.0, 61.0)))
+    for commit in ("aaa", "bbb", "bbb"):
+        run(*command, "--minutes", "1", "--commit", commit, code=3)
+    calls = tmp_path / "runs" / "unfinished" / "paper3-small-quick" / "calls.json"
+    noted = json.loads(calls.read_text())
+    assert [call["commit"] for call in noted] == ["aaa", "bbb", "bbb"]
+
+    made = json.loads(run(*command, "--minutes", "1", "--commit", "ccc", code=3).stdout)["provenance"]
+    assert (made["commit"], made["earlier_commits"]) == ("ccc", ["aaa", "bbb"])
+
+    calls.write_text("no JSON")
+    assert "calls.json': cannot be read" in run(*command, code=2).stderr
+    calls.write_text(json.dumps([call | {"device": "gpu: another"} for call in noted]))
+    again = run(*command, "--commit", "ddd")
+    assert "paper3-small-quick was begun on gpu: another (sordino" in again.stderr
+    assert "earlier_commits" not in json.loads(again.stdout)["provenance"]
 
 
 def test_one_process_at_a_time(run, papers, tmp_path):

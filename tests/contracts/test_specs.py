@@ -190,8 +190,8 @@ NORMEC_TABLE3 = {
         ("paper4-private-by-norm", True, 65 * 10),
         ("paper4-private-by-norm-compensated", False, RESNET20_PARAMETERS),
         ("paper4-private-by-norm-compensated", True, 65 * 10),
-        ("paper4-private-compensated", False, 785 * 32 + 33 * 10),
-        ("paper4-private-compensated", True, 785 * 32 + 33 * 10),
+        ("paper4-private-small-model-compensated", False, 785 * 32 + 33 * 10),
+        ("paper4-private-small-model-compensated", True, 785 * 32 + 33 * 10),
     ],
 )
 def test_noise_by_norm_is_as_long_as_the_papers_sigma(name, quick, d):

@@ -87,6 +87,11 @@ KINDS = {
         )
     ),
     "optimiser": lambda lr, C: plan(fedavg(lr, C, server_optimiser=ADAM, server_lr=lr)),
+    "remembered noise": lambda lr, C: plan(
+        so.error_feedback(beta=C, server_lr=lr, bound=so.smoothed_normalize(0.1), batch_size=2, remember_noise=True),
+        trust="local",
+        cohort="poisson:0.4",
+    ),
     "not private": lambda lr, C: so.plan(fedavg(lr, C, bound=None), rounds=ROUNDS),
 }
 
@@ -131,7 +136,7 @@ def losses(runs: list[Any]) -> list[float]:
 # --- Every point --------------------------------------------------------------------------------------------------
 
 
-ALWAYS = ("poisson",)  # the other kinds compile for as long and are left to `make test-all`
+ALWAYS = ("poisson", "remembered noise")  # the other kinds compile for as long and are left to `make test-all`
 
 
 @pytest.mark.parametrize(
@@ -551,7 +556,7 @@ def on_all_devices() -> list[list[float]]:
     """Test losses of sweeps that take all devices that there are."""
     return [
         [row["test_loss"] for run in sweep(points_of(kind), TASK, **options) for row in run.history]
-        for kind, options in (("poisson", {}), ("qtdl", {"chunk": 2, "at_a_time": 3}))
+        for kind, options in (("poisson", {}), ("qtdl", {"chunk": 2, "at_a_time": 3}), ("remembered noise", {}))
     ]
 
 

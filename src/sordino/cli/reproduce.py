@@ -60,21 +60,28 @@ def reproduce_command(
         raise InvalidInput("name", name, "say which table or figure; --list shows them")
     require(minutes is None or minutes > 0, "minutes", minutes, "must be above 0")
     spec = find_spec(name).part(only, set or ())
+    from sordino.experiments.provenance import Calls, provenance
     from sordino.experiments.reproducing import reproduce, result_of
     from sordino.simulation.sweep_files import one_at_a_time
 
     part = [hashlib.sha256(spec.scope.encode()).hexdigest()[:8]] if spec.scope else []
     unfinished = Path("runs/unfinished") / "-".join([name, *["quick"] * quick, *part])
     cells = len(spec.points(quick))
-    with one_at_a_time(unfinished), points_progress(cells * len(spec.seeds(quick))) as progress:
-        outcomes = reproduce(spec, quick=quick, unfinished=unfinished, minutes=minutes, progress=progress)
-        options = [
-            *["--quick"] * quick,
-            *(["--only", only] if only else []),
-            *(word for change in set or () for word in ("--set", change)),
-        ]
-        command = shlex.join(["sordino", "reproduce", name, *options])
-        result = result_of(spec, outcomes, command=command, commit=commit, quick=quick)
+    options = [
+        *["--quick"] * quick,
+        *(["--only", only] if only else []),
+        *(word for change in set or () for word in ("--set", change)),
+    ]
+    command = shlex.join(["sordino", "reproduce", name, *options])
+    with one_at_a_time(unfinished):
+        calls = Calls(unfinished, provenance(command, commit))
+        if calls.elsewhere:
+            print(f"{unfinished} was begun on {calls.elsewhere}: all of it begins anew here", file=sys.stderr)
+        with points_progress(cells * len(spec.seeds(quick))) as progress:
+            outcomes = reproduce(
+                spec, quick=quick, unfinished=unfinished, calls=calls, minutes=minutes, progress=progress
+            )
+        result = result_of(spec, outcomes, provenance=calls.provenance, quick=quick)
         complete = len(outcomes) == cells
         # Less than the whole has a name of its own, so that nothing takes the place of anything else.
         stem = "-".join([spec.name, *["quick"] * quick, *part, *["unfinished"] * (not complete)])

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from sordino.errors import InvalidInput, require
-from sordino.experiments.provenance import provenance
+from sordino.experiments.provenance import Calls
 from sordino.experiments.specs import Point, Spec
 from sordino.simulation.running import Run
 from sordino.simulation.sweep import OutOfTime, sweep
@@ -35,10 +35,11 @@ def reproduce(
     *,
     quick: bool,
     unfinished: Path | None = None,
+    calls: Calls | None = None,
     minutes: float | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> list[Outcome]:
-    """Run a spec; with a folder `unfinished`, from where it was stopped.
+    """Run a spec; with a folder `unfinished`, from where it was stopped, and `calls` notes that it was taken up.
 
     After so many minutes it stops at the next evaluation. Returns the cells that are complete.
     """
@@ -52,6 +53,8 @@ def reproduce(
     tasks = {key: _task(spec, points[numbers[0]]) for key, numbers in groups.items()}  # errors come first
     for point in points:
         point.config.resolve(point.config.plan(), tasks[point.config.task_key])
+    if calls is not None:
+        calls.note()
     runs: dict[tuple[int, int], Run] = {}  # of a cell and a seed
     before = 0
     try:
@@ -116,7 +119,7 @@ METRICS = {
 
 
 def result_of(
-    spec: Spec, outcomes: list[Outcome], *, command: str, commit: str | None = None, quick: bool = False
+    spec: Spec, outcomes: list[Outcome], *, provenance: dict[str, Any], quick: bool = False
 ) -> dict[str, Any]:
     """The form in which results are kept: rows, guarantees, provenance."""
     rows, guarantees = [], []
@@ -148,7 +151,7 @@ def result_of(
         "rows": rows,
         **({"spreads": spreads} if spreads else {}),
         "guarantees": guarantees,
-        "provenance": provenance(command, commit),
+        "provenance": provenance,
     }
 
 

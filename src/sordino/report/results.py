@@ -70,7 +70,7 @@ def _table(table: dict[str, Any]) -> str:
     made = table["provenance"]
     lines = [
         f"\n## {table['paper'].replace('paper', 'Paper ')}: {table['name']}\n",
-        f"{table['metric']}. Made by `{made['command']}` at {made['commit']} on {made['device']}, "
+        f"{table['metric']}. Made by `{made['command']}` at {made['commit']}{_begun(made)} on {made['device']}, "
         f"Sordino {made['versions']['sordino']}, JAX {made['versions']['jax']}, {made['date'][:10]}.\n",
         "| row | column | paper | ours | std | seeds |",
         "|---|---|---|---|---|---|",
@@ -90,6 +90,12 @@ def _table(table: dict[str, Any]) -> str:
     promise = "\nWhat the runs promise, over all rounds, and what the paper claims:\n"
     what = promise if promises else "\nMeasurements that promise nobody anything."
     return "\n".join([*lines, what, *promises, ""])
+
+
+def _begun(made: dict[str, Any]) -> str:
+    """Of runs that took several calls, with changes of the code between them."""
+    earlier = made.get("earlier_commits", [])
+    return f" (begun at {', '.join(earlier)})" if earlier else ""
 
 
 def promise_lines(certificates: list[dict[str, Any]]) -> list[str]:
