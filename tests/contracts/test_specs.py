@@ -200,6 +200,13 @@ def test_noise_by_norm_is_as_long_as_the_papers_sigma(name, quick, d):
         assert multiplier * math.sqrt(d) == pytest.approx(NORMEC_SIGMA, rel=1e-5)
 
 
+def test_noise_lengths_are_those_of_their_rows():
+    for point in SPECS["paper4-private-noise-lengths"].points(quick=False):
+        length = float(point.cell.place[0].removeprefix("noise of length "))
+        d = 785 * 32 + 33 * 10
+        assert point.config.file.privacy.noise_multiplier * math.sqrt(d) == pytest.approx(length, rel=1e-4)
+
+
 def test_paper_4s_table_has_its_methods_step_sizes_and_accuracies():
     cells = {}
     for point in SPECS["paper4-table3"].points(quick=False):
