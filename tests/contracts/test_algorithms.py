@@ -13,26 +13,14 @@ import pytest
 import sordino as so
 from sordino.algorithms import METHODS
 from sordino.algorithms.local import ClientData
-from sordino.data import FederatedData
 from sordino.mechanisms import none
-from sordino.models import get
-from sordino.simulation import Task
 from sordino.types import Aggregate, Algorithm, Circumstances, Memory, Relation, Unit
+from tests.toys import toy
 
 CLIENTS, D = 6, 8
 KEY = jax.random.key(3)
 
-
-def toy() -> Task:
-    rng = np.random.default_rng(0)
-    size = np.array([3, 1, 5, 2, 4, 3], np.int32)
-    x = rng.normal(size=(size.sum(), 3)).astype(np.float32)
-    y = (x @ [1.0, -2.0, 0.5] > 0).astype(np.int32)
-    start = (np.cumsum(size) - size).astype(np.int32)
-    return Task("toy", FederatedData(x, y, start, size, x, y, 2), get("logistic", (3,), 2))
-
-
-TASK = toy()
+TASK = toy(sizes=(3, 1, 5, 2, 4, 3))
 
 
 def usual_arguments(factory: Any, bound: Any = None) -> dict[str, Any]:

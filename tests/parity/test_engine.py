@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -18,29 +13,17 @@ from scipy import stats
 
 import sordino as so
 from sordino.algorithms.fedavg import ClientInfo
-from sordino.data import FederatedData
 from sordino.errors import SordinoError
 from sordino.mechanisms import none
-from sordino.models import get
-from sordino.simulation import Task, engine, running
+from sordino.simulation import engine, running
 from sordino.simulation.cohort import FixedSize, Full, Poisson, Unreliable
 from sordino.simulation.debug import debug_rounds
 from sordino.simulation.engine import Carry, Records, Setting, run_rounds
 from sordino.simulation.running import choose_chunk, segments
+from tests.toys import on_four_devices, toy
 
 CLIENTS, ROUNDS = 10, 2
 KEY = jax.random.key(7)
-
-
-def toy() -> Task:
-    """Ten clients with one to seven records of three features and two classes."""
-    rng = np.random.default_rng(0)
-    size = np.array([3, 1, 7, 2, 5, 4, 1, 6, 2, 3], np.int32)
-    x = rng.normal(size=(size.sum(), 3)).astype(np.float32)
-    y = (x @ [1.0, -2.0, 0.5] > 0).astype(np.int32)
-    start = (np.cumsum(size) - size).astype(np.int32)
-    return Task("toy", FederatedData(x, y, start, size, x, y, 2), get("logistic", (3,), 2))
-
 
 TASK = toy()
 METHOD = so.fedavg(local_steps=3, local_lr=0.5, bound=so.clip(0.5), batch_size=2, momentum=0.5)
@@ -98,20 +81,7 @@ def on_devices(devices: int) -> dict[str, list[float]]:
 
 
 def test_four_devices_are_one():
-    """In a process of its own, since a process has as many devices as it had when JAX started."""
-    script = "import sys, json; sys.path.insert(0, sys.argv[1]); import test_engine; import jax\n"
-    script += "assert jax.local_device_count() == 4\n"
-    script += "print(json.dumps([test_engine.on_devices(4), test_engine.simulated()]))"
-    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(Path(__file__).parent)],
-        env=os.environ | flags,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    four, through_simulate = json.loads(done.stdout)
+    four, through_simulate = on_four_devices("tests.parity.test_engine", "[module.on_devices(4), module.simulated()]")
     for name, values in on_devices(1).items():
         np.testing.assert_allclose(four[name], values, atol=1e-5, err_msg=name)
     np.testing.assert_allclose(through_simulate, simulated(), atol=1e-5)

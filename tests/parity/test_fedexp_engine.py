@@ -11,27 +11,15 @@ import numpy as np
 import pytest
 
 import sordino as so
-from sordino.data import FederatedData
 from sordino.mechanisms import gaussian, none, privunit
-from sordino.models import get
-from sordino.simulation import Task
 from sordino.simulation.cohort import FixedSize, Full, Poisson
 from sordino.simulation.debug import debug_rounds
 from sordino.simulation.engine import Carry, Setting, run_rounds
 from sordino.types import Circumstances, Relation
+from tests.toys import toy
 
 CLIENTS, ROUNDS, D = 10, 3, 8
 KEY = jax.random.key(5)
-
-
-def toy() -> Task:
-    rng = np.random.default_rng(0)
-    size = np.array([3, 1, 7, 2, 5, 4, 1, 6, 2, 3], np.int32)
-    x = rng.normal(size=(size.sum(), 3)).astype(np.float32)
-    y = (x @ [1.0, -2.0, 0.5] > 0).astype(np.int32)
-    start = (np.cumsum(size) - size).astype(np.int32)
-    return Task("toy", FederatedData(x, y, start, size, x, y, 2), get("logistic", (3,), 2))
-
 
 TASK = toy()
 MAKE = {"fedexp": so.fedexp, "scaffold": so.scaffold}

@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import json
 import math
-import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -22,30 +21,19 @@ from jax.flatten_util import ravel_pytree
 
 import sordino as so
 from sordino.algorithms.fedavg import FedAvg
-from sordino.data import FederatedData
 from sordino.errors import InvalidInput
-from sordino.models import from_loss, get
+from sordino.models import from_loss
 from sordino.pytrees import pytree
 from sordino.simulation import Task, engine
 from sordino.simulation import sweep as sweep_module
 from sordino.simulation.checkpoint import Bookmark
 from sordino.simulation.sweep import OutOfTime, Point, make_blocks, run_block, sweep
+from tests.toys import on_four_devices, toy
 
 CLIENTS, ROUNDS = 10, 6
 RATES, BOUNDS, SEEDS = (0.1, 0.5), (0.3, 1.0), (0, 3)
 
-
-def toy(model: Any = None) -> Task:
-    """Ten clients with one to seven records of three features and two classes."""
-    rng = np.random.default_rng(0)
-    size = np.array([3, 1, 7, 2, 5, 4, 1, 6, 2, 3], np.int32)
-    x = rng.normal(size=(size.sum(), 3)).astype(np.float32)
-    y = (x @ [1.0, -2.0, 0.5] > 0).astype(np.int32)
-    start = (np.cumsum(size) - size).astype(np.int32)
-    return Task("toy", FederatedData(x, y, start, size, x, y, 2), model or get("mlp:4", (3,), 2))
-
-
-TASK = toy()
+TASK = toy("mlp:4")
 ADAM = optax.adam(0.1)
 
 
@@ -161,7 +149,7 @@ def test_evaluations_far_apart():
 @pytest.mark.slow
 def test_a_linear_model():
     """Linear models train in the span of their records, which is another program."""
-    task = toy(get("logistic", (3,), 2))
+    task = toy("logistic")
     points = points_of("poisson")
     check(sweep(points, task), points, task)
 
@@ -387,7 +375,7 @@ OTHERS = {
     "trust": (plan(fedavg(0.1, 1.0), trust="local"), 0, TASK, 3),
     "rounds": (plan(fedavg(0.1, 1.0), rounds=7), 0, TASK, 3),
     "evaluations": (plan(fedavg(0.1, 1.0)), 0, TASK, 2),
-    "model": (plan(fedavg(0.1, 1.0)), 0, toy(get("mlp:5", (3,), 2)), 3),
+    "model": (plan(fedavg(0.1, 1.0)), 0, toy("mlp:5"), 3),
     "loss": (plan(fedavg(0.1, 1.0)), 0, toy(from_loss(TASK.model.init, lambda *a: 2 * TASK.model.loss(*a))), 3),
     "records": (plan(fedavg(0.1, 1.0)), 0, other_records(), 3),
 }
@@ -562,19 +550,8 @@ def on_all_devices() -> list[list[float]]:
 
 @pytest.mark.slow
 def test_four_devices_are_one():
-    """In a process of its own, since a process has as many devices as it had when JAX started."""
-    script = "import sys, json; sys.path.insert(0, sys.argv[1]); import test_sweep; import jax\n"
-    script += "assert jax.local_device_count() == 4\nprint(json.dumps(test_sweep.on_all_devices()))"
-    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(Path(__file__).parent)],
-        env=os.environ | flags,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    for four, one in zip(json.loads(done.stdout), on_all_devices(), strict=True):
+    of_four = on_four_devices("tests.parity.test_sweep", "module.on_all_devices()")
+    for four, one in zip(of_four, on_all_devices(), strict=True):
         np.testing.assert_allclose(four, one, rtol=1e-5, atol=1e-5)
 
 

@@ -94,18 +94,8 @@ class ServerState(NamedTuple):
     k: jax.Array
 
 
-@pytree
-@dataclass(frozen=True)
-class Scaffold:
-    """See the module."""
-
-    bound: BothHalves | None
-    control_scale: Scalar  # C / C_c
-    local: LocalTraining
-    server_lr: Any  # eta_g, a Schedule
-    step_size: Extrapolation | None
-    participation: Scalar | None  # r / N, known when a plan resolves
-    output: str = field(metadata={"static": True})
+class _ControlVariates:
+    """What SCAFFOLD is at either level: a server with x and c, clients with c_i, messages of two halves."""
 
     message_parts = 2
 
@@ -120,6 +110,28 @@ class Scaffold:
     def broadcast(self, state: ServerState) -> Broadcast:
         """What the server sends."""
         return Broadcast(state.x, state.c, state.k)
+
+    def noise_scale(self, state: ServerState) -> Scalar:
+        """The bound stays."""
+        return 1.0
+
+    def params(self, state: ServerState) -> Vector:
+        """The iterate that is given out."""
+        return state.output.iterate
+
+
+@pytree
+@dataclass(frozen=True)
+class Scaffold(_ControlVariates):
+    """See the module."""
+
+    bound: BothHalves | None
+    control_scale: Scalar  # C / C_c
+    local: LocalTraining
+    server_lr: Any  # eta_g, a Schedule
+    step_size: Extrapolation | None
+    participation: Scalar | None  # r / N, known when a plan resolves
+    output: str = field(metadata={"static": True})
 
     def client(
         self, key: Key, received: Broadcast, c_i: Vector, data: ClientData
@@ -183,18 +195,10 @@ class Scaffold:
             else None
         )
 
-    def noise_scale(self, state: ServerState) -> Scalar:
-        """The bound stays."""
-        return 1.0
-
-    def params(self, state: ServerState) -> Vector:
-        """The iterate that is given out."""
-        return state.output.iterate
-
 
 @pytree
 @dataclass(frozen=True)
-class RecordScaffold:
+class RecordScaffold(_ControlVariates):
     """DP-SCAFFOLD at record level: see the module."""
 
     local_lr: Any  # eta_l, a Schedule
@@ -209,7 +213,6 @@ class RecordScaffold:
 
     unit = Unit.RECORD
     memory = Memory.NONE  # c_i is made from noisy gradients alone
-    message_parts = 2
     adds_noise = True
     uses_smoothness = False
     bound = None  # of messages: they hold Gaussian noise
@@ -218,18 +221,6 @@ class RecordScaffold:
     def releases_a_round(self) -> int:
         """A noisy gradient in every local step."""
         return self.steps
-
-    def init_server(self, w: Vector) -> ServerState:
-        """x_0 and c = 0."""
-        return ServerState(w, jnp.zeros_like(w), Output.init(w), jnp.int32(0))
-
-    def init_client(self, w: Vector) -> Vector:
-        """c_i = 0."""
-        return jnp.zeros_like(w)
-
-    def broadcast(self, state: ServerState) -> Broadcast:
-        """What the server sends."""
-        return Broadcast(state.x, state.c, state.k)
 
     def client(
         self, key: Key, received: Broadcast, c_i: Vector, data: ClientData
@@ -289,14 +280,6 @@ class RecordScaffold:
     def extra_event(self, relation: Relation) -> Event | None:
         """Nothing is sent beside the message."""
         return None
-
-    def noise_scale(self, state: ServerState) -> Scalar:
-        """The bound stays."""
-        return 1.0
-
-    def params(self, state: ServerState) -> Vector:
-        """The iterate that is given out."""
-        return state.output.iterate
 
 
 def scaffold(
