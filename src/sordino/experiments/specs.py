@@ -133,7 +133,7 @@ class Spec:
     @property
     def scope(self) -> str | None:
         """What a part is, in words; None for the whole."""
-        cells = [f"cells that match {self.only!r}"] if self.only else []
+        cells = [f"cells that match '{self.only}'"] if self.only else []
         return ", ".join([*cells, *self.changes]) or None
 
     @property
