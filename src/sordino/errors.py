@@ -6,9 +6,10 @@ Python callers can also catch it as the `ValueError` that it is.
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
-__all__ = ["BudgetExceeded", "InvalidInput", "LedgerError", "Refused", "SordinoError", "require"]
+__all__ = ["BudgetExceeded", "InvalidInput", "LedgerError", "Refused", "SordinoError", "require", "require_count"]
 
 
 class SordinoError(ValueError):
@@ -43,3 +44,12 @@ def require(condition: bool, field: str, value: Any, remedy: str) -> None:
     """Raise `InvalidInput` unless the condition holds."""
     if not condition:
         raise InvalidInput(field, value, remedy)
+
+
+def require_count(value: Any, field: str, remedy: str = "must be a whole number, at least 1") -> None:
+    """Raise `InvalidInput` unless the value is 1, 2, 3, ...: what is counted with 1.9 is not what runs with 1."""
+    try:
+        valid = operator.index(value) >= 1 and not isinstance(value, bool)
+    except TypeError:
+        valid = False
+    require(valid, field, value, remedy)

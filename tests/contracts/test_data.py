@@ -15,6 +15,7 @@ from urllib.error import URLError
 import numpy as np
 import pytest
 
+import sordino as so
 from sordino.data import (
     CATALOGUE,
     fetch,
@@ -354,6 +355,24 @@ def test_csv_round_trip(tmp_path):
     assert (data.y.tolist(), data.y_test.tolist(), data.classes) == ([1, 0], [2], 3)
     assert (data.client_names, data.client.tolist()) == (("north", "south"), [0, 1])
     assert (data.x.dtype, data.y.dtype, data.client.dtype) == (np.float32, np.int32, np.int32)
+
+
+def test_classes_that_are_counted_tell_of_the_labels_and_are_warned_about(tmp_path):
+    """Without the client that holds label 2 the model would have another shape: no noise hides that."""
+    path = tmp_path / "visits.csv"
+    path.write_text("age,client,label\n30,north,1\n40,south,0\n50,west,2\n")
+
+    def codes(**options):
+        task = so.task(f"csv:{path}", model="logistic", **options)
+        method = so.fedavg(local_steps=1, local_lr=0.1, bound=so.clip(1.0))
+        certificate = so.plan(method, rounds=1, noise_multiplier=1.0).resolve(task.d, task.clients, task).certificate
+        return task.data.classes, "shape-depends-on-data" in {warning.code for warning in certificate.warnings}
+
+    assert codes() == (3, True)
+    assert codes(classes=4) == (4, False)
+    for wrong, words in ((2, "has the label 2: give at least 3"), (2.5, "whole number"), (0, "at least 1")):
+        with pytest.raises(InvalidInput, match=words):
+            codes(classes=wrong)
 
 
 @pytest.mark.parametrize(

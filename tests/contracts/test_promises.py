@@ -138,3 +138,19 @@ def test_a_model_user_gains_from_others_noise_only_where_a_method_says_that_it_u
     assert said.total(Observer.MODEL_USER).epsilon < said.total(Observer.SERVER).epsilon / 5
     assert silent.total(Observer.MODEL_USER).epsilon == silent.total(Observer.SERVER).epsilon
     assert jnp.isfinite(silent.total(Observer.SERVER).epsilon)
+
+
+@pytest.mark.parametrize("cohort", ["full", "poisson:0.5"])
+def test_who_promises_add_remove_says_that_numbers_stay(cohort):
+    """Sums are divided by what was planned for n clients: the noise of n - 1 would be divided by less, and show."""
+    method = so.fedavg(local_steps=1, local_lr=0.1, bound=so.clip(1.0))
+
+    def said(**options):
+        found = so.plan(method, rounds=2, cohort=cohort, **options).resolve(5, 12).certificate
+        return [warning.message for warning in found.warnings if warning.code == "numbers-are-public"]
+
+    (text,) = said(noise_multiplier=1.0)
+    assert "12 clients" in text
+    assert ("6 of them planned" in text) == (cohort != "full")
+    assert not said(noise_multiplier=1.0, relation="zero-out")
+    assert not said()  # nothing is promised

@@ -13,6 +13,7 @@ from sordino.algorithms.minibatch import RecordGradients
 from sordino.data.augmentation import crop_flip
 from sordino.errors import InvalidInput, Refused
 from sordino.privacy.accountants import account_of, epsilon_of
+from sordino.privacy.certification import certify_ledger
 from sordino.privacy.events import (
     ByHolder,
     Composed,
@@ -23,6 +24,7 @@ from sordino.privacy.events import (
     Sampled,
     event_from_json,
     event_to_json,
+    passing_anew,
 )
 from sordino.privacy.sampling import WithoutReplacement
 from sordino.simulation.record_planning import shuffled_event
@@ -209,6 +211,11 @@ def test_refused(ask, words):
         (lambda: so.plan(so.noisy_mb_sgd(**USUAL), rounds=1).resolve(4, 3), "task"),
         (lambda: so.noisy_mb_sgd(**USUAL, bound=so.clip(1.0)), "bound"),
         (lambda: so.noisy_mb_sgd(**USUAL, batch_size=0), "batch_size"),
+        (lambda: so.noisy_mb_sgd(**USUAL, batch_size=1.9), "batch_size"),  # sensitivity 2L/1.9, but one record is drawn
+        (lambda: so.accelerated_mb_sgd(**USUAL, batch_size=[2, 2.5, 3]), "batch_size"),
+        (lambda: so.scaffold(local_steps=1, local_lr=0.1, protects="records", batch_size=1.9), "batch_size"),
+        (lambda: so.fedavg(local_steps=1.5, local_lr=0.1), "local_steps"),
+        (lambda: resolved(rounds=2.5), "rounds"),
         (lambda: so.noisy_mb_sgd(**USUAL, one_pass=True), "batch_size"),
         (lambda: so.noisy_mb_sgd(**USUAL, weights="loud"), "weights"),
         (lambda: so.noisy_mb_sgd(**USUAL, mu=1.0, step_size=1.0), "step_size"),
@@ -248,6 +255,39 @@ def test_one_pass_is_accounted_in_parallel():
     two = Composed((Repeated(event, 7), Repeated(Disjoint(Gaussian(3.0), "b"), 5)))
     assert epsilon_of(two, 1e-5) == epsilon_of(Composed((Gaussian(2.0), Gaussian(3.0))), 1e-5)
     assert event_from_json(event_to_json(two)) == two
+
+
+def test_another_pass_costs_again():
+    """Rounds of one run are parts of one pass; another plan or run goes through the records anew."""
+    plans = [one_pass(10, 4, order_seed=seed) for seed in (0, 1)]
+    first, second = (plan.event_for(Observer.SERVER, 10) for plan in plans)
+    alone, half = epsilon_of(first, 1e-5), plans[0].event_for(Observer.SERVER, 5)
+    assert epsilon_of(Composed((half, half)), 1e-5) == pytest.approx(alone)
+    twice = epsilon_of(Composed((first, second)), 1e-5)
+    assert so.Budget(1.5 * alone, 1e-5, REPLACE).project(first, second) == twice > 1.4 * alone
+    assert epsilon_of(Composed((first, passing_anew(first, "seed 1"))), 1e-5) == pytest.approx(twice)
+
+
+def test_two_seeds_are_two_passes_in_the_ledgers(tmp_path):
+    plan = so.plan(so.noisy_mb_sgd(**USUAL, batch_size=4, one_pass=True), rounds=3, **BUDGET)
+    spent = []
+    for seed in (0, 1):
+        so.simulate(plan, TASK, seed=seed, folder=tmp_path / str(seed))
+        spent.append(so.read_ledger(tmp_path / str(seed) / "ledger.jsonl").spent(Observer.SERVER))
+    assert epsilon_of(spent[0], 1e-5) == pytest.approx(1.0)
+    assert epsilon_of(Composed(tuple(spent)), 1e-5) > 1.4
+
+
+def test_a_delta_that_may_expose_a_record_is_said_so(tmp_path):
+    """1/120 is the share of one record of all; no client's own delta may reach its own share."""
+    plan = so.plan(so.noisy_mb_sgd(**USUAL), rounds=2, **BUDGET | {"delta": 0.01})
+    run = so.simulate(plan, TASK, folder=tmp_path / "run")
+    codes = {warning.code for warning in run.certificate.warnings}
+    assert "delta-too-large" in codes
+    assert run.certificate.total(Observer.SERVER).units is None
+    again = certify_ledger(so.read_ledger(tmp_path / "run" / "ledger.jsonl"), 0.01)
+    assert {warning.code for warning in again.warnings} == codes
+    assert "delta-too-large" not in {warning.code for warning in resolved(delta=0.008).certificate.warnings}
 
 
 def test_no_record_is_drawn_twice_even_beyond_the_last():

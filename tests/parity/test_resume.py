@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import random
@@ -219,6 +220,20 @@ def test_another_plan_is_not_resumed(tmp_path):
     ):
         with pytest.raises(InvalidInput, match="another configuration"):
             so.simulate(other, task, folder=tmp_path / "run", resume=True)
+
+
+def test_other_records_are_not_resumed(tmp_path):
+    """Rounds that run again draw the same noise: on other records the difference of the two releases has none."""
+    method = so.fedavg(local_steps=1, local_lr=0.1, bound=so.clip(1.0))
+    planned = so.plan(method, rounds=2, noise_multiplier=1.0)
+    so.simulate(planned, TASK, folder=tmp_path / "run")
+    changed = TASK.data._replace(y=TASK.data.y[::-1].copy())
+    with pytest.raises(InvalidInput, match="records have changed since"):
+        so.simulate(planned, dataclasses.replace(TASK, data=changed), folder=tmp_path / "run", resume=True)
+    so.simulate(planned, dataclasses.replace(TASK), folder=tmp_path / "run", resume=True)
+    (tmp_path / "run" / "records.sha256").unlink()
+    with pytest.raises(InvalidInput, match="records have changed since"):
+        so.simulate(planned, TASK, folder=tmp_path / "run", resume=True)
 
 
 def test_a_run_killed_while_its_ledger_is_created_can_be_run_or_resumed(tmp_path, monkeypatch):

@@ -51,7 +51,7 @@ from sordino.algorithms.local import ClientData, LocalGradient
 from sordino.algorithms.schedules import StepSize, as_schedule
 from sordino.bounding import AdaptiveClip, Clip, Normalize, SmoothedNormalize, clip
 from sordino.bounding._norm import LARGEST_BOUND
-from sordino.errors import InvalidInput, require
+from sordino.errors import InvalidInput, require, require_count
 from sordino.mechanisms.gaussian import Gaussian
 from sordino.privacy.events import Event
 from sordino.privacy.guarantee import Warning
@@ -404,8 +404,9 @@ def keep_largest(v: Vector, k: int) -> Vector:
 
 
 def _local_gradient(batch_size: int | None, local_steps: int, local_lr: float | None) -> LocalGradient:
-    require(batch_size is None or batch_size >= 1, "batch_size", batch_size, "must be at least 1, or left out")
-    require(local_steps >= 1, "local_steps", local_steps, "must be at least 1")
+    if batch_size is not None:
+        require_count(batch_size, "batch_size", "must be a whole number, at least 1, or left out")
+    require_count(local_steps, "local_steps")
     remedy = "give the step size of the local steps" if local_steps > 1 else "one gradient takes no local step: drop it"
     require((local_lr is not None) == (local_steps > 1), "local_lr", local_lr, remedy)
     require(local_lr is None or local_lr > 0, "local_lr", local_lr, "must be positive")

@@ -31,7 +31,7 @@ from sordino.algorithms.local import ClientData, LocalTraining
 from sordino.algorithms.schedules import StepSize, as_schedule
 from sordino.algorithms.server import OUTPUTS, OptaxStep, Output, ServerStep
 from sordino.bounding import AdaptiveClip
-from sordino.errors import InvalidInput, require
+from sordino.errors import InvalidInput, require, require_count
 from sordino.privacy.events import Event
 from sordino.pytrees import pytree
 from sordino.types import Aggregate, Bounder, BoundInfo, Circumstances, Key, Memory, Relation, Scalar, Vector
@@ -198,8 +198,9 @@ def fedavg(
       step_size: "corrected" or "naive", FedEXP's step size on top of beta_k; none if left out.
       step_cost: with central trust, how much of a message's mu the release behind the step size may cost at most.
     """
-    require(local_steps >= 1, "local_steps", local_steps, "must be at least 1")
-    require(batch_size is None or batch_size >= 1, "batch_size", batch_size, "must be at least 1, or left out")
+    require_count(local_steps, "local_steps")
+    if batch_size is not None:
+        require_count(batch_size, "batch_size", "must be a whole number, at least 1, or left out")
     require(0 <= momentum < 1, "momentum", momentum, "must lie in [0, 1)")
     require(0 <= server_momentum < 1, "server_momentum", server_momentum, "must lie in [0, 1)")
     require(weight_decay >= 0, "weight_decay", weight_decay, "must not be negative")

@@ -43,7 +43,7 @@ from numpy.typing import NDArray
 
 from sordino.algorithms.local import ClientData
 from sordino.bounding import Clip
-from sordino.errors import InvalidInput, require
+from sordino.errors import InvalidInput, require, require_count
 from sordino.models import Batch
 from sordino.privacy.events import Event
 from sordino.pytrees import pytree
@@ -554,7 +554,9 @@ def _asked(
     K = None
     if batch_size is not None:
         K = tuple(batch_size) if isinstance(batch_size, list | tuple) else (batch_size,)
-        require(bool(K) and all(size >= 1 for size in K), "batch_size", batch_size, "must be at least 1, or left out")
+        require(bool(K), "batch_size", batch_size, "give one number, or one for each client")
+        for size in K:
+            require_count(size, "batch_size", "must be a whole number, at least 1, or left out")
     require(K is not None or not one_pass, "batch_size", batch_size, "say how many records a round of one pass uses")
     require(smoothness is None or smoothness > 0, "smoothness", smoothness, "must be positive")
     require(feature_bound is None or feature_bound > 0, "feature_bound", feature_bound, "must be positive")

@@ -46,7 +46,7 @@ from sordino.algorithms.minibatch import Broadcast as Point
 from sordino.algorithms.schedules import Schedule, StepSize, as_schedule
 from sordino.algorithms.server import OUTPUTS, Output
 from sordino.bounding import AdaptiveClip, Clip
-from sordino.errors import InvalidInput, require
+from sordino.errors import InvalidInput, require, require_count
 from sordino.privacy.events import Event
 from sordino.pytrees import pytree
 from sordino.types import Aggregate, Bounder, BoundInfo, Circumstances, Key, Memory, Relation, Scalar, Unit, Vector
@@ -313,8 +313,9 @@ def scaffold(
       protects: "clients", or "records": clipped and noisy gradients in every local step. Then batch_size records are
         drawn anew in each, all of a client that has fewer; control_bound, step_size and step_cost are left out.
     """
-    require(local_steps >= 1, "local_steps", local_steps, "must be at least 1")
-    require(batch_size is None or batch_size >= 1, "batch_size", batch_size, "must be at least 1, or left out")
+    require_count(local_steps, "local_steps")
+    if batch_size is not None:
+        require_count(batch_size, "batch_size", "must be a whole number, at least 1, or left out")
     require(weight_decay >= 0, "weight_decay", weight_decay, "must not be negative")
     if output not in OUTPUTS:
         raise InvalidInput("output", output, "use one of " + ", ".join(OUTPUTS))

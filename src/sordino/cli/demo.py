@@ -43,5 +43,5 @@ def demo_command(
     console.print("[bold]Who could learn what about one client[/]")
     console.print(str(run.certificate))
     picture.parent.mkdir(parents=True, exist_ok=True)
-    plot_history(run.history, "digits, one client a person, DP-NormFedAvg", picture)
+    plot_history(run.history, "digits, one client a person, DP-NormFedAvg", picture, run.certificate)
     console.print(f"\naccuracy and epsilon over rounds: {picture}")

@@ -75,7 +75,7 @@ def run_command(
         run = _simulate(config, plan, task, folder, resume, progress)
     measure = measure_of(run.history[-1])[0]
     picture = folder / f"{measure}.png"
-    plot_history(run.history, f"{task.name}, {plan.mechanism} noise", picture)
+    plot_history(run.history, f"{task.name}, {plan.mechanism} noise", picture, run.certificate)
     result = {
         "run": str(folder),
         "rounds": plan.rounds,
@@ -129,6 +129,8 @@ def live_progress(rounds: int) -> Iterator[Progress]:
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
+    from sordino.privacy.guarantee import format_epsilon
+
     columns = (
         TextColumn("round"),
         MofNCompleteColumn(),
@@ -142,7 +144,8 @@ def live_progress(rounds: int) -> Iterator[Progress]:
 
         def progress(row: dict[str, Any]) -> None:
             epsilon = row["epsilon"]
-            spent = f"epsilon {epsilon:.3g}" if isinstance(epsilon, float) and math.isfinite(epsilon) else "not private"
+            finite = isinstance(epsilon, float) and math.isfinite(epsilon)
+            spent = f"epsilon so far {format_epsilon(epsilon)}" if finite else "not private"
             measured = f"accuracy {100 * row['accuracy']:.1f} %" if "accuracy" in row else ""
             if "suboptimality" in row:
                 measured = f"suboptimality {row['suboptimality']:.3g}"

@@ -24,6 +24,7 @@ class Dataset(NamedTuple):
     classes: int
     client: NDArray[np.int32] | None = None  # the natural client of each training record, where there is one
     client_names: tuple[str, ...] = ()
+    classes_counted: bool = False  # whether `classes` is one more than the largest label: then it tells of the labels
 
 
 class FederatedData(NamedTuple):

@@ -7,7 +7,9 @@ csv:FILE    one row a record: columns `client` and `label`, optionally `split` (
             feature and holds numbers.
 hf:NAME     a data set of the Hugging Face hub with splits train and, optionally, test, where `datasets` is installed.
 
-Labels are 0, 1, ... up to the number of classes less one. Nothing is scaled by the data: that would be a release.
+Labels are 0, 1, ... up to the number of classes less one: give that number as `classes`. If it is left out it is
+counted, so that the model's shape tells what the largest label is, and certificates warn. Nothing is scaled by the
+data: that would be a release.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from sordino.errors import InvalidInput, require
 __all__ = ["load_csv", "load_hugging_face", "load_npz"]
 
 
-def load_npz(folder: str) -> Dataset:
+def load_npz(folder: str, *, classes: int | None = None) -> Dataset:
     """A folder of .npz files, one a client."""
     path = Path(folder).expanduser()
     if not path.is_dir():
@@ -45,10 +47,10 @@ def load_npz(folder: str) -> Dataset:
     x_test, y_test = _read_npz(test_file) if test_file.exists() else (x[:0], y[:0])
     _require_same_shape(test_file, x_test, clients[0], x)
     owner = np.repeat(np.arange(len(parts), dtype=np.int32), [len(labels) for _, labels in parts])
-    return _dataset(f"npz:{folder}", x, y, x_test, y_test, owner, tuple(file.stem for file in clients))
+    return _dataset(f"npz:{folder}", x, y, x_test, y_test, owner, tuple(file.stem for file in clients), classes)
 
 
-def load_csv(file: str) -> Dataset:
+def load_csv(file: str, *, classes: int | None = None) -> Dataset:
     """A table with a column `client`, a column `label` and columns of numbers."""
     path = Path(file).expanduser()
     require(path.is_file(), "csv", file, "no such file: give a CSV file with columns client, label and features")
@@ -69,10 +71,12 @@ def load_csv(file: str) -> Dataset:
     client_names, owner = np.unique(np.array(columns["client"])[~test], return_inverse=True)
     clients = tuple(str(name) for name in client_names)
     x = x.astype(np.float32)
-    return _dataset(f"csv:{file}", x[~test], y[~test], x[test], y[test], owner.astype(np.int32), clients)
+    return _dataset(f"csv:{file}", x[~test], y[~test], x[test], y[test], owner.astype(np.int32), clients, classes)
 
 
-def load_hugging_face(name: str, *, x: str = "image", y: str = "label", client: str | None = None) -> Dataset:
+def load_hugging_face(
+    name: str, *, x: str = "image", y: str = "label", client: str | None = None, classes: int | None = None
+) -> Dataset:
     """A data set of the Hugging Face hub; x, y and client name its columns. Images (bytes) are scaled to [0, 1]."""
     try:
         hub: Any = importlib.import_module("datasets")
@@ -91,10 +95,10 @@ def load_hugging_face(name: str, *, x: str = "image", y: str = "label", client: 
     features, labels = _hub_columns(name, train, x, y)
     test = _hub_columns(name, splits["test"], x, y) if "test" in splits else (features[:0], labels[:0])
     if client is None:
-        return _dataset(f"hf:{name}", features, labels, *test, None, ())
+        return _dataset(f"hf:{name}", features, labels, *test, None, (), classes)
     client_names, owner = np.unique(np.array([str(value) for value in train[client]]), return_inverse=True)
     clients = tuple(str(value) for value in client_names)
-    return _dataset(f"hf:{name}", features, labels, *test, owner.astype(np.int32), clients)
+    return _dataset(f"hf:{name}", features, labels, *test, owner.astype(np.int32), clients, classes)
 
 
 def _dataset(
@@ -105,10 +109,14 @@ def _dataset(
     y_test: Labels,
     client: NDArray[np.int32] | None,
     client_names: tuple[str, ...],
+    classes: int | None,
 ) -> Dataset:
     require(len(y) > 0, "data set", name, "holds no training records: add some")
-    classes = 1 + int(max(y.max(), y_test.max(initial=0)))
-    return Dataset(name, x, y, x_test, y_test, classes, client, client_names)
+    counted = 1 + int(max(y.max(), y_test.max(initial=0)))
+    if classes is not None:
+        require(isinstance(classes, int) and classes >= 1, "classes", classes, "must be a whole number, at least 1")
+        require(counted <= classes, "classes", classes, f"{name} has the label {counted - 1}: give at least {counted}")
+    return Dataset(name, x, y, x_test, y_test, classes or counted, client, client_names, classes is None)
 
 
 def _read_npz(file: Path) -> tuple[Features, Labels]:

@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Callable
 
-from sordino.errors import InvalidInput, require
+from sordino.errors import InvalidInput, require, require_count
 from sordino.privacy.accountants import account_of
 from sordino.privacy.events import Event, Gaussian, Repeated, Sampled
 from sordino.privacy.gaussian import gaussian_noise_multiplier, private_side
@@ -61,7 +61,7 @@ def calibrate_gaussian(
     relation: Relation = Relation.ADD_REMOVE,
 ) -> float:
     """The least noise multiplier of Gaussian noise for `rounds` rounds with this sampling."""
-    require(rounds >= 1, "rounds", rounds, "must be at least 1")
+    require_count(rounds, "rounds")
     sampling = sampling or Full()
     if isinstance(sampling, Full):
         return math.sqrt(rounds) * gaussian_noise_multiplier(epsilon, delta) * (1 + 4e-16)

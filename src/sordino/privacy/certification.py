@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from sordino.errors import Refused, require
+from sordino.errors import Refused, require, require_count
 from sordino.privacy.accountants import Account, account_of
 from sordino.privacy.events import Assumed, DiscreteNoise, Event, NonPrivate, Repeated, Sampled, parts_of, sampled
 from sordino.privacy.guarantee import Certificate, Guarantee, Scope, Warning
@@ -54,7 +54,7 @@ def certify(
     relation, observer, unit = Relation.parse(relation), Observer.parse(observer), Unit.parse(unit)
     if rounds is None:
         raise Refused("a figure without a number of rounds says nothing about what a client faces", "state rounds")
-    require(rounds >= 1, "rounds", rounds, "must be at least 1")
+    require_count(rounds, "rounds")
     require(0 <= delta < 1, "delta", delta, "must lie in [0, 1)")
     one_round = sampled(event, sampling or Full())
     _refuse_what_is_false(one_round, relation, observer, unit, Memory.parse(memory))
@@ -98,7 +98,9 @@ def certify_ledger(record: LedgerRecord, delta: float) -> Certificate:
         )
         guarantees.append(total)
         warnings += _warnings(spent, account, total)
-    warnings += [Warning(str(code), str(text)) for code, text in record.description.get("warnings", ())]
+    seen = {warning.code for warning in warnings}  # those of the run's certificate are about all its rounds
+    stated_warnings = [Warning(str(code), str(text)) for code, text in record.description.get("warnings", ())]
+    warnings += [warning for warning in stated_warnings if warning.code not in seen]
     if record.recovered:
         text = f"{record.recovered} torn line(s) after a crash, each counted as the costliest release"
         warnings.append(Warning("recovered", text))

@@ -44,6 +44,7 @@ __all__ = [
     "event_from_json",
     "event_to_json",
     "parts_of",
+    "passing_anew",
     "sampled",
 ]
 
@@ -266,6 +267,7 @@ class ByHolder(Event):
 class Disjoint(Event):
     """`event` on a part of the data: of all releases with the same `of`, a unit is in at most one.
 
+    Two passes over the same data are two names: `passing_anew` gives one to a run that is composed with another.
     Which one does not depend on the data. So the parts compose in parallel, however many rounds a ledger lists them in.
     """
 
@@ -311,6 +313,19 @@ def parts_of(event: Event) -> Iterator[Event]:
         for part in value if isinstance(value, tuple) else (value,):
             if isinstance(part, Event):
                 yield from parts_of(part)
+
+
+def passing_anew(event: Event, name: str) -> Event:
+    """The event with passes over the data that are not those of other events: of a run of its own, say."""
+    if isinstance(event, Disjoint):
+        return Disjoint(passing_anew(event.event, name), f"{event.of}, {name}")
+
+    def inside(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(map(inside, value))
+        return passing_anew(value, name) if isinstance(value, Event) else value
+
+    return dataclasses.replace(event, **{key: inside(value) for key, value in vars(event).items()})
 
 
 def event_to_json(event: Event) -> dict[str, Any]:

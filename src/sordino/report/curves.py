@@ -6,6 +6,8 @@ import math
 from pathlib import Path
 from typing import Any
 
+from sordino.privacy.guarantee import Certificate
+
 __all__ = ["measure_of", "plot_history"]
 
 # What a row may hold, the most telling first: key, axis, factor.
@@ -23,7 +25,7 @@ def measure_of(row: dict[str, Any]) -> tuple[str, str, float]:
     return next(measure for measure in MEASURES if measure[0] in row)
 
 
-def plot_history(history: list[dict[str, Any]], title: str, path: Path) -> None:
+def plot_history(history: list[dict[str, Any]], title: str, path: Path, certificate: Certificate) -> None:
     """Test accuracy (suboptimality, without classes) to the left, epsilon spent to the right, over rounds."""
     from matplotlib.figure import Figure
 
@@ -39,7 +41,10 @@ def plot_history(history: list[dict[str, Any]], title: str, path: Path) -> None:
     if all(isinstance(value, float) and math.isfinite(value) for value in spent):
         epsilon = axes.twinx()
         epsilon.plot(rounds, spent, color="tab:red", linestyle="--")
-        epsilon.set_ylabel("epsilon spent")
+        # The rows follow the observer for whom the noise was made: the first who is promised anything.
+        total = next(each for each in certificate.guarantees if each.scope == "all rounds" and each.epsilon < math.inf)
+        whose = f"{total.observer}, delta = {total.delta:g}, {total.unit}, {total.relation}"
+        epsilon.set_ylabel(f"epsilon spent ({whose})", fontsize="small")
         epsilon.yaxis.label.set_color("tab:red")
         epsilon.set_ylim(bottom=0)
     figure.savefig(path, dpi=130)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import json
 import math
 import statistics
@@ -13,7 +12,7 @@ from typing import Any
 
 from sordino.errors import InvalidInput, Refused
 from sordino.privacy.accountants import epsilon_of
-from sordino.privacy.events import ByHolder, Composed, Disjoint, Event, parts_of
+from sordino.privacy.events import ByHolder, Composed, Event, parts_of, passing_anew
 from sordino.privacy.selection import selection_epsilon
 from sordino.report.curves import MEASURES
 from sordino.report.heat_maps import HeatMap, draw_heat_maps
@@ -168,20 +167,7 @@ def _together(events: Sequence[Event]) -> Event:
     if len(set(events)) > 1 and any(isinstance(part, ByHolder) for event in events for part in parts_of(event)):
         reason = "runs that promise the clients different things are not composed client by client here"
         raise Refused(reason, "sweep the epsilons one at a time")
-    return Composed(tuple(_passing_anew(event, number) for number, event in enumerate(events)))
-
-
-def _passing_anew(event: Event, run: int) -> Event:
-    """The event with passes over the data that are of this run alone."""
-    if isinstance(event, Disjoint):
-        return Disjoint(_passing_anew(event.event, run), f"{event.of}, run {run}")
-
-    def inside(value: Any) -> Any:
-        if isinstance(value, tuple):
-            return tuple(map(inside, value))
-        return _passing_anew(value, run) if isinstance(value, Event) else value
-
-    return dataclasses.replace(event, **{name: inside(value) for name, value in vars(event).items()})
+    return Composed(tuple(passing_anew(event, f"run {number}") for number, event in enumerate(events)))
 
 
 def _mean(rows: Sequence[Row], column: str) -> float:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sordino.bounding import AdaptiveClip
-from sordino.errors import InvalidInput, require
+from sordino.errors import InvalidInput, require, require_count
 from sordino.mechanisms import binomial, gaussian, laplace, none, privunit, qtdl
 from sordino.privacy.accountants import epsilon_of
 from sordino.privacy.calibration import calibrate, calibrate_gaussian
@@ -33,7 +33,7 @@ from sordino.privacy.published import normec_noise
 from sordino.privacy.sampling import Full as FullSampling
 from sordino.simulation.cohort import Cohort, FixedSize, Full, Unreliable, parse_cohort
 from sordino.simulation.engine import remembers_noise
-from sordino.simulation.record_planning import check_records, resolve_records
+from sordino.simulation.record_planning import check_records, counted, resolve_records
 from sordino.types import Circumstances, Memory, Observer, Relation, Unit
 
 if TYPE_CHECKING:
@@ -90,10 +90,7 @@ class Plan:
         """Calibrate the noise and certify, for d parameters and this many clients; the task says who holds how much."""
         _require_cohort(self.cohort, clients)
         resolved = self._resolve(d, clients, task)
-        if task is None or not task.starts_near_data:
-            return resolved
-        text = "the first model is made from all clients' data: the certificate covers the rounds, not the start"
-        warnings = (*resolved.certificate.warnings, Warning("start-depends-on-data", text))
+        warnings = (*resolved.certificate.warnings, *_warnings_about(task))
         return dataclasses.replace(resolved, certificate=dataclasses.replace(resolved.certificate, warnings=warnings))
 
     def _resolve(self, d: int, clients: int, task: Task | None) -> Resolved:
@@ -101,7 +98,7 @@ class Plan:
             remedy = "methods that protect records train on them as they are: leave augment out"
             require(task is None or task.augment is None, "augment", getattr(task, "augment", None), remedy)
             resolved = Resolved(*resolve_records(self, d, task))
-            warnings = (*resolved.certificate.warnings, *self._plain_warnings(resolved.trust))
+            warnings = (*resolved.certificate.warnings, *self._plain_warnings(resolved.trust, clients))
             return dataclasses.replace(
                 resolved, certificate=dataclasses.replace(resolved.certificate, warnings=warnings)
             )
@@ -261,7 +258,7 @@ class Plan:
             views[Observer.MODEL_USER] = self._seen_through_models(method, event, clients)
         certificate = Certificate(())
         unit = Unit.RECORD if any(isinstance(part, Assumed) for part in parts_of(event)) else Unit.CLIENT
-        units, too_large = (clients, ()) if unit is Unit.CLIENT else _counted(records, delta)
+        units, too_large = (clients, ()) if unit is Unit.CLIENT else counted(records, delta)
         # Pure noise has a total without delta too.
         deltas = (delta, 0.0) if self.mechanism == "privunit" else (delta,)
         for (observer, (seen, drawn, assumptions)), each_delta in itertools.product(views.items(), deltas):
@@ -283,7 +280,7 @@ class Plan:
             *too_large,
             *warnings,
             *_of(method, "warnings"),
-            *self._plain_warnings(trust),
+            *self._plain_warnings(trust, clients),
         )
         certificate = dataclasses.replace(certificate, warnings=warnings)
         noise = {"parameters": float(d), "clients": float(clients), "planned_cohort": self.cohort.planned(clients)}
@@ -331,8 +328,14 @@ class Plan:
             return together, None, ("every other client adds its noise",)
         return event, None, _of(method, "assumptions", Observer.MODEL_USER)
 
-    def _plain_warnings(self, trust: str) -> Iterator[Warning]:
+    def _plain_warnings(self, trust: str, clients: int) -> Iterator[Warning]:
         """What a simulation always has to say, and what a reader of one round's figure must know."""
+        if trust != "none" and self.relation is Relation.ADD_REMOVE:
+            # Sums are divided by what was planned: divided by one less, the noise would tell that somebody has gone.
+            everybody = isinstance(self.cohort, Full)
+            planned = "" if everybody else f", {self.cohort.planned(clients):g} of them planned a round,"
+            text = f"that there are {clients} clients{planned} counts as public, and stays when one is added or removed"
+            yield Warning("numbers-are-public", text)
         if isinstance(self.cohort, Unreliable):
             text = "the number of clients that answer is random and seen: no amplification is claimed"
             yield Warning("unreliable-cohort", text)
@@ -345,7 +348,10 @@ class Plan:
         if trust == "local" and self.rounds > 1:
             text = f"a client that takes part in all {self.rounds} rounds faces the total, not the figure of one round"
             yield Warning("total-counts", text)
-        text = "noise is drawn in floating point by a simulator; a deployed release needs a secure generator"
+        text = (
+            "noise is drawn in float32 by a simulator, ends between 5 and 6 standard deviations and can be taken off "
+            "by who knows the seed; a deployed release needs a secure generator"
+        )
         yield Warning("simulated-noise", text)
 
 
@@ -385,7 +391,7 @@ def plan(
         (message_epsilon, message_delta); the certificate says what all of them together cost at `delta`. Of
         privunit: `message_eps0` and `message_eps1` of the direction, `message_eps2` of the norm, and `gamma`.
     """
-    require(rounds >= 1, "rounds", rounds, "must be at least 1")
+    require_count(rounds, "rounds")
     drawn = parse_cohort(cohort)
     wanted = epsilon is not None or noise_multiplier is not None
     chosen = mechanism or ("gaussian" if wanted else "none")
@@ -473,12 +479,17 @@ def _of(algorithm: Any, name: str, *arguments: Any) -> Any:
     return getattr(algorithm, name, lambda *_: ())(*arguments)
 
 
-def _counted(records: int | None, delta: float) -> tuple[int | None, tuple[Warning, ...]]:
-    """How many records share a delta, and a warning where it is too large for so many: then nothing is counted."""
-    if records is None or delta < 1 / records:
-        return records, ()
-    text = f"delta = {delta:g} is not below 1/{records}, the share of one record: some may be exposed outright"
-    return None, (Warning("delta-too-large", text),)
+def _warnings_about(task: Task | None) -> Iterator[Warning]:
+    """What is not covered because the data decided it before the first round."""
+    if task is not None and task.starts_near_data:
+        text = "the first model is made from all clients' data: the certificate covers the rounds, not the start"
+        yield Warning("start-depends-on-data", text)
+    if task is not None and task.classes_counted:
+        text = (
+            f"the model has {task.data.classes} outputs, one more than the largest label, and so its shape gives that "
+            "label away: say how many classes there are, options = { classes = ... }"
+        )
+        yield Warning("shape-depends-on-data", text)
 
 
 def _require_cohort(cohort: Cohort, clients: int) -> None:

@@ -19,6 +19,7 @@ their own noise, so a model user is promised what the server is, and no shuffler
 from __future__ import annotations
 
 import functools
+import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -132,6 +133,7 @@ class _Clients:
     epsilon: Numbers | None
     delta: Numbers
     one_pass: bool
+    plan: str  # which pass that is: another plan goes through the records anew
     releases: int  # noisy gradients of one client in a round, each of a sample of its own
 
     @property
@@ -147,7 +149,7 @@ class _Clients:
     def event(self, i: int, noise_multiplier: float, seen_by: str) -> Event:
         """What one round costs a record of client i."""
         event: Event = Gaussian(noise_multiplier)
-        event = Disjoint(event, f"one pass, {seen_by}") if self.one_pass else sampled(event, self.sampling(i))
+        event = Disjoint(event, f"{self.plan}, {seen_by}") if self.one_pass else sampled(event, self.sampling(i))
         return Repeated(event, self.releases) if self.releases > 1 else event
 
 
@@ -206,6 +208,14 @@ def resolve_records(
     return algorithm, mechanism, trust, certificate, releases, said
 
 
+def counted(records: int | None, delta: float) -> tuple[int | None, tuple[Warning, ...]]:
+    """How many records share a delta, and a warning where it is too large for so many: then nothing is counted."""
+    if records is None or delta < 1 / records:
+        return records, ()
+    text = f"delta = {delta:g} is not below 1/{records}, the share of one record: some may be exposed outright"
+    return None, (Warning("delta-too-large", text),)
+
+
 # --- Clients ------------------------------------------------------------------------------------------------------
 
 
@@ -224,6 +234,7 @@ def _clients(plan: Plan, task: Task) -> _Clients:
         None if plan.epsilon is None else _each(plan.epsilon, M, "epsilon"),
         delta,
         asked.one_pass,
+        f"one pass {hashlib.sha256(repr(plan).encode()).hexdigest()[:8]}",
         plan.algorithm.releases_a_round,
     )
     if asked.one_pass:
@@ -422,13 +433,14 @@ def _certified(plan: Plan, clients: _Clients, observer: Observer, seen: Any, ass
 
     kinds = tuple(dict.fromkeys(per_client))
     everybody = ByHolder(kinds) if len(kinds) > 1 else kinds[0]
-    certificate = promised(everybody, delta, total if delta < 1 / total else None)
+    units, too_large = counted(total, delta)
+    certificate = promised(everybody, delta, units)
     own = []
     for name, event, n, own_delta in zip(clients.names, per_client, clients.sizes, clients.delta, strict=True):
         for guarantee in promised(event, float(own_delta), int(n)).guarantees:
             if guarantee.scope == "all rounds":
                 own.append(replace(guarantee, client=name))
-    return certificate + Certificate(tuple(own))
+    return certificate + Certificate(tuple(own), too_large)
 
 
 def _rows(clients: _Clients, std: Numbers, certificate: Certificate) -> list[dict[str, Any]]:

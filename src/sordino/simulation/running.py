@@ -26,19 +26,20 @@ import numpy as np
 import sordino
 from sordino.errors import InvalidInput, require
 from sordino.privacy.accountants import epsilon_of
-from sordino.privacy.events import Composed
+from sordino.privacy.events import Composed, passing_anew
 from sordino.privacy.guarantee import Certificate
 from sordino.privacy.ledger import Ledger, read_ledger
 from sordino.simulation.checkpoint import load_checkpoint, save_checkpoint, write_atomically
 from sordino.simulation.engine import Carry, RoundInfo, Setting, run_rounds
 from sordino.simulation.planning import Plan, Resolved
+from sordino.simulation.record_planning import Release
 from sordino.simulation.tasks import Task
 from sordino.types import Key, Observer
 
 __all__ = ["Progress", "Run", "environment", "load_model", "simulate"]
 
 Progress = Callable[[dict[str, Any]], None]
-OF_THE_RUN = ("simulated-noise", "start-depends-on-data")  # warnings that no event tells
+RECORDS = "records.sha256"  # not in the ledger, which others may see: who guesses the records could check the guess
 CACHE = 2.0**18  # bytes of a CPU's cache for a chunk of clients; larger chunks were up to three times slower
 
 
@@ -114,7 +115,7 @@ def simulate(
         transcripts, models = [], []
         for start, stop in segments(first, plan.rounds, evaluate_every or usual_interval(plan.rounds)):
             if files is not None:
-                files.record_releases(start, stop, resolved)
+                files.record_releases(start, stop)
             carry, info = run_rounds(
                 algorithm,
                 resolved.mechanism,
@@ -226,6 +227,18 @@ def environment() -> dict[str, Any]:
     }
 
 
+def digest_of(*parts: Any) -> bytes:
+    """Of texts, and of arrays in trees: what decides how a computation ends."""
+    digest = hashlib.sha256()
+    for part in parts:
+        if isinstance(part, str | bytes):
+            digest.update(part.encode() if isinstance(part, str) else part)
+        else:
+            for leaf in jax.tree.leaves(part):
+                digest.update(np.ascontiguousarray(leaf).reshape(-1).view(np.uint8).data)
+    return digest.digest()
+
+
 def load_model(path: str | Path) -> dict[str, np.ndarray]:
     """The arrays of a saved model, by their path in the parameters."""
     from safetensors.numpy import load_file
@@ -277,9 +290,13 @@ class RunFiles:
     """A run's folder."""
 
     def __init__(
-        self, folder: Path, ledger: Ledger, entered: set[tuple[int | None, str, tuple[Observer, ...]]]
+        self,
+        folder: Path,
+        ledger: Ledger,
+        entered: set[tuple[int | None, str, tuple[Observer, ...]]],
+        releases: tuple[Release, ...],
     ) -> None:
-        self.folder, self.ledger, self._entered = folder, ledger, entered
+        self.folder, self.ledger, self._entered, self._releases = folder, ledger, entered, releases
         self.metrics, self.checkpoint = folder / "metrics.jsonl", folder / "checkpoint.npz"
 
     def __enter__(self) -> Self:
@@ -294,18 +311,27 @@ class RunFiles:
         """Create a run's folder, or take it up again."""
         ledger_path = folder / "ledger.jsonl"
         description = _description(plan, task, resolved, seed)
+        records = digest_of(task.records).hex()
+        # Another seed is another run, which goes through the records anew.
+        releases = tuple(
+            (name, observers, passing_anew(event, f"seed {seed}")) for name, observers, event in resolved.releases
+        )
         if resume:
             if not ledger_path.exists():
                 raise InvalidInput("resume", str(folder), "nothing has been run here: run without --resume")
-            entered = _entered(ledger_path, description, resolved)
-            return cls(folder, Ledger.open(ledger_path), entered)
+            entered = _entered(ledger_path, description, releases)
+            # Rounds that run again draw the same noise: on other records the two together would show what differs.
+            known, remedy = folder / RECORDS, "its records have changed since: choose another name"
+            require(known.exists() and known.read_text() == records, "resume", str(folder), remedy)
+            return cls(folder, Ledger.open(ledger_path), entered, releases)
         if ledger_path.exists():
             raise InvalidInput("run", str(folder), "exists already: choose another name, or --resume")
         folder.mkdir(parents=True, exist_ok=True)
         certificate = json.dumps(resolved.certificate.to_json(), indent=2)
         write_atomically(folder / "certificate.json", certificate.encode())
         write_atomically(folder / "environment.json", json.dumps(environment() | {"seed": seed}, indent=2).encode())
-        worst = Composed(tuple(dict.fromkeys(event for _, _, event in resolved.releases)))
+        write_atomically(folder / RECORDS, records.encode())
+        worst = Composed(tuple(dict.fromkeys(event for _, _, event in releases)))
         ledger = Ledger.create(
             ledger_path,
             unit=resolved.certificate.guarantees[0].unit,
@@ -313,12 +339,12 @@ class RunFiles:
             worst_release=worst,
             description=description,
         )
-        return cls(folder, ledger, set())
+        return cls(folder, ledger, set(), releases)
 
-    def record_releases(self, start: int, stop: int, resolved: Resolved) -> None:
+    def record_releases(self, start: int, stop: int) -> None:
         """Enter the rounds [start, stop) before they run, unless a killed run did already."""
         for round in range(start, stop):
-            for name, observers, event in resolved.releases:
+            for name, observers, event in self._releases:
                 if (round, name, observers) not in self._entered:
                     self.ledger.append(round=round, release=name, observers=observers, event=event)
 
@@ -373,18 +399,18 @@ def _description(plan: Plan, task: Task, resolved: Resolved, seed: int) -> dict[
         "rounds": plan.rounds,
         "seed": seed,
         "assumptions": {str(total.observer): list(total.assumptions) for total in totals},
-        "warnings": [[w.code, w.message] for w in resolved.certificate.warnings if w.code in OF_THE_RUN],
+        "warnings": [[w.code, w.message] for w in resolved.certificate.warnings],
         # Rounds that run again after a crash must be the same rounds: same method, noise, cohort, relation and data.
         "fingerprint": hashlib.sha256(repr((plan, shape)).encode()).hexdigest(),
     }
 
 
 def _entered(
-    ledger: Path, description: dict[str, Any], resolved: Resolved
+    ledger: Path, description: dict[str, Any], releases: tuple[Release, ...]
 ) -> set[tuple[int | None, str, tuple[Observer, ...]]]:
     """The releases that a ledger holds; refuses one of another run, whose rounds would not be the same again."""
     record = read_ledger(ledger)
-    planned = {(name, observers): event for name, observers, event in resolved.releases}
+    planned = {(name, observers): event for name, observers, event in releases}
     released = [entry for entry in record.entries if entry.kind == "release"]
     same = all(planned.get((entry.release, entry.observers)) == entry.event for entry in released)
     remedy = "was started with another configuration or seed: resume with the same, or choose another name"

@@ -9,7 +9,6 @@ then clients, then the runs of a seed. Every run is what `simulate` would have m
 from __future__ import annotations
 
 import functools
-import hashlib
 import time
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +25,7 @@ from sordino.simulation.engine import Carry, Records, RoundInfo, Setting, run_ro
 from sordino.simulation.planning import Plan, Resolved
 from sordino.simulation.running import (
     Run,
+    digest_of,
     environment,
     equal_chunk,
     initial_carry,
@@ -134,7 +134,7 @@ def sweep(
     keep = None
     if unfinished is not None and not iterates:
         made_by = {name: value for name, value in environment().items() if name != "date"}
-        known = _digest(repr(made_by), task.records, task.test)
+        known = digest_of(repr(made_by), task.records, task.test)
         keep = _Keep(unfinished, known, out_of_time, BOOKMARK_EVERY if deadline is None else 0.0)
     require(
         deadline is None or keep is not None, "deadline", deadline, "needs a folder `unfinished`, and no `iterates`"
@@ -300,7 +300,7 @@ def _run_one_block(
         program = run_block.lower(*given, carries, keys, rounds[0], rounds[1], **static).as_text()
         noise = repr([dict(answer.noise) for answer in answers])
         numbers = (algorithms, mechanisms, carries, jax.random.key_data(keys), rounds)
-        bookmark = Bookmark(keep.folder, _digest(keep.known, program, noise, numbers), seconds=keep.bookmark_every)
+        bookmark = Bookmark(keep.folder, digest_of(keep.known, program, noise, numbers), seconds=keep.bookmark_every)
         stops = [stop for _, stop in segments(0, block.rounds, every)]
         first, carries, histories = bookmark.load(carries, len(block.points), stops)
         for number, history in zip(block.points, histories, strict=True):
@@ -337,18 +337,6 @@ def _run_one_block(
 def _without_memories(carries: Carry) -> Carry:
     """Nobody asks what clients keep after the last round, and it may be most of a file: zeros in its place."""
     return carries._replace(clients=jax.tree.map(jnp.zeros_like, carries.clients))
-
-
-def _digest(*parts: Any) -> bytes:
-    """Of texts, and of arrays in trees: what decides how a computation ends."""
-    digest = hashlib.sha256()
-    for part in parts:
-        if isinstance(part, str | bytes):
-            digest.update(part.encode() if isinstance(part, str) else part)
-        else:
-            for leaf in jax.tree.leaves(part):
-                digest.update(np.ascontiguousarray(leaf).reshape(-1).view(np.uint8).data)
-    return digest.digest()
 
 
 def _models(algorithms: Any, carries: Carry) -> np.ndarray:

@@ -50,6 +50,7 @@ class Task:
     stationarity: bool = False  # whether the norm of the test loss's gradient is measured
     augment: Augment | None = None  # what a client does to its records before a gradient
     starts_near_data: bool = False  # whether w_0 is made from the clients' data, as near a known minimiser
+    classes_counted: bool = False  # whether the model's shape comes from the clients' labels
     objective: Model | None = None  # what the test loss is, where clients train on another
 
     @property
@@ -180,7 +181,8 @@ def task(
         require(clients is not None, "clients", clients, f"say how many clients {name} is dealt to")
     data = _partition(dataset, scheme, clients, partition_seed)
     made = get(model, tuple(np.shape(data.x)[1:]), data.classes)
-    return Task(name, data, made, augment=None if augment is None else AUGMENTATIONS[augment])
+    change = None if augment is None else AUGMENTATIONS[augment]
+    return Task(name, data, made, augment=change, classes_counted=dataset.classes_counted)
 
 
 def _quadratics(clients: int | None, *, d: int = 200, rank: int = 20, scale: float = 1.0, seed: int = 0) -> Task:
