@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from typing import NoReturn
 
 __all__ = ["main"]
+
+STOPPED = 130  # the exit status of what Ctrl-C has ended
 
 
 def main() -> None:
     """Run `sordino`; every mistake that a user can make ends as one line on stderr and exit code 2."""
+    try:
+        _run()
+    except KeyboardInterrupt:
+        _stopped()
+
+
+def _run() -> None:
     import click
 
     from sordino.cli.app import app
     from sordino.errors import SordinoError
 
     try:
-        sys.exit(app(standalone_mode=False) or 0)
+        code = app(standalone_mode=False) or 0
+        if code == STOPPED:  # what typer makes of Ctrl-C
+            _stopped()
+        sys.stdout.flush()  # a full disk is noticed here, not while the interpreter ends
+        sys.exit(code)
     except click.exceptions.Abort:
-        sys.exit(130)
+        _stopped()
     except click.exceptions.NoArgsIsHelpError as error:
         print(error.ctx.get_help() if error.ctx else "see sordino --help")
         sys.exit(0)
@@ -30,9 +45,26 @@ def main() -> None:
     except BrokenPipeError:  # the reader closed, as in `sordino account ... | head`
         sys.stderr.close()
         sys.exit(141)
+    except OSError as error:
+        place = "output" if error.filename is None else error.filename
+        _fail(f"{place}: {error.strerror or error}: choose a file or folder that can be read and written")
+    except MemoryError as error:
+        _fail(f"there is not enough memory ({error}): use smaller numbers")
+    except RuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):  # JAX's word for it
+            raise
+        _fail(f"there is not enough memory ({str(error).splitlines()[0]}): use a smaller model, batch or chunk")
 
 
-def _fail(message: str) -> None:
+def _stopped() -> NoReturn:
+    """Ctrl-C. What is computed in other threads would crash an interpreter that takes itself apart: leave at once."""
+    print("stopped: a run goes on with --resume; sweeps and reproduce with the same command", file=sys.stderr)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(STOPPED)
+
+
+def _fail(message: str) -> NoReturn:
     print(f"error: {message}", file=sys.stderr)
     sys.exit(2)
 

@@ -342,7 +342,7 @@ def scalar_dp_command(
 @app.command("shuffle")
 def shuffle_command(
     eps0: Annotated[float, typer.Option(help="epsilon of one local message.")],
-    n: Annotated[int, typer.Option(help="Number of shuffled messages.")],
+    n: Annotated[int, typer.Option(help="Number of shuffled messages.", max=100_000_000)],
     delta: Annotated[float, typer.Option(help="delta after shuffling.")],
     delta0: Annotated[float, typer.Option(help="delta of one local message.")] = 0.0,
     method: Annotated[str, typer.Option(help="numeric or closed (Feldman, McMillan and Talwar 2021).")] = "numeric",

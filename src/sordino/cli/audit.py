@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sordino.cli.output import show, working
+from sordino.cli.output import LARGEST_SEED, show, working
 from sordino.cli.run import File, Json, Set
 from sordino.config import load_config
 
@@ -17,9 +17,9 @@ __all__ = ["audit_command"]
 def audit_command(
     file: File,
     set: Set = None,
-    trials: Annotated[int, typer.Option(help="Releases drawn under each of two neighbours.")] = 20_000,
+    trials: Annotated[int, typer.Option(help="Releases drawn under each of two neighbours.", max=10_000_000)] = 20_000,
     confidence: Annotated[float, typer.Option(help="Of the lower bound.")] = 0.999,
-    seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the draws.", min=0, max=LARGEST_SEED)] = 0,
     json: Json = False,
 ) -> None:
     """An empirical lower bound on epsilon beside the certified one, for one release of one round.

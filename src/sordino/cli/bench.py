@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sordino.cli.output import show, working
+from sordino.cli.output import LARGEST_SEED, show, working
 
 __all__ = ["bench_command"]
 
@@ -19,7 +19,7 @@ def bench_command(
             "products. All of them, one process each, if left out."
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the random records.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the random records.", min=0, max=LARGEST_SEED)] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Seconds a round and peak memory, beside a plain loop over clients.

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sordino.cli.output import show, working
+from sordino.cli.output import require_picture, show, working
 from sordino.cli.sweep import NOT_COVERED, points_progress
 from sordino.config import Config, load_config
 from sordino.errors import InvalidInput, require
@@ -35,6 +35,7 @@ def compare_command(
 
     require(len(files) >= 2, "files", [str(file) for file in files], "give at least two run files")
     require(seeds >= 2, "seeds", seeds, "an interval needs at least 2")
+    require_picture("picture", picture)
     names = _names(files)
     configs = [load_config(file, tuple(set or ())) for file in files]
     _require_same_task(configs)
@@ -52,7 +53,6 @@ def compare_command(
     rows = compare(histories)
     for row, guarantee in zip(rows, guarantees, strict=True):
         row["guarantee"] = str(guarantee)
-    picture.parent.mkdir(parents=True, exist_ok=True)
     plot_comparison(histories, task.name, picture)
     result = {"task": task.name, "seeds": seeds, "measure": rows[0]["measure"], "picture": str(picture)}
     if json:

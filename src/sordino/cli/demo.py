@@ -7,22 +7,24 @@ from typing import Annotated
 
 import typer
 
+from sordino.cli.output import LARGEST_SEED, require_picture
 from sordino.cli.run import live_progress
 
 __all__ = ["demo_command"]
 
 
 def demo_command(
-    seed: Annotated[int, typer.Option(help="Seed of all randomness.")] = 0,
-    rounds: Annotated[int, typer.Option(help="Rounds of training.")] = 60,
+    seed: Annotated[int, typer.Option(help="Seed of all randomness.", min=0, max=LARGEST_SEED)] = 0,
+    rounds: Annotated[int, typer.Option(help="Rounds of training.", min=1)] = 60,
     picture: Annotated[Path, typer.Option(help="Where the picture goes.")] = Path("runs/demo.png"),
 ) -> None:
-    """One tour: 1,437 people, one handwritten digit each, one model; and what anybody could learn about one of them."""
+    """One tour: 1,438 people, one handwritten digit each, one model; and what anybody could learn about one of them."""
     from rich.console import Console
 
     import sordino as so
     from sordino.report.curves import plot_history
 
+    require_picture("picture", picture)
     console = Console(highlight=False)
     task = so.task("digits")
     console.print(f"[bold]{task.clients} clients[/], one handwritten digit each; logistic regression, d = {task.d}")
@@ -35,13 +37,13 @@ def demo_command(
     )
     with live_progress(plan.rounds) as progress:
         run = so.simulate(plan, task, seed=seed, progress=progress)
-    plain = so.simulate(so.plan(method, rounds=rounds, cohort="poisson:0.2"), task, seed=seed)
+    with live_progress(plan.rounds) as progress:
+        plain = so.simulate(so.plan(method, rounds=rounds, cohort="poisson:0.2"), task, seed=seed, progress=progress)
     console.print(
         f"test accuracy [bold]{100 * run.accuracy:.1f} %[/] with privacy, {100 * plain.accuracy:.1f} % without "
         f"(seed {seed}, {run.seconds + plain.seconds:.0f} s)\n"
     )
     console.print("[bold]Who could learn what about one client[/]")
     console.print(str(run.certificate))
-    picture.parent.mkdir(parents=True, exist_ok=True)
     plot_history(run.history, "digits, one client a person, DP-NormFedAvg", picture, run.certificate)
     console.print(f"\naccuracy and epsilon over rounds: {picture}")

@@ -4,16 +4,38 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from sordino.errors import InvalidInput, require
 from sordino.privacy.guarantee import format_delta, format_epsilon
 
-__all__ = ["show", "working"]
+__all__ = ["LARGEST_SEED", "require_folder", "require_picture", "show", "working"]
+
+LARGEST_SEED = 2**32 - 1
+PICTURES = (".png", ".pdf", ".svg")
+
+
+def require_picture(field: str, path: Path) -> None:
+    """Refuse, before anything is computed, a picture that could not be written in the end."""
+    require(path.suffix in PICTURES, field, str(path), f"name a file that ends in {', '.join(PICTURES)}")
+    require(not path.is_dir(), field, str(path), "is a folder: name a file")
+    require_folder(field, path.parent)
+
+
+def require_folder(field: str, path: Path) -> None:
+    """Make a folder that results will go to, or refuse it before anything is computed."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidInput(field, str(path), f"cannot be a folder here ({error.strerror}): choose another") from None
+    require(os.access(path, os.W_OK), field, str(path), "cannot be written to: choose another folder")
 
 
 @contextmanager

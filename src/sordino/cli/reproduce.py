@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sordino.cli.output import show
+from sordino.cli.output import require_folder, show
 from sordino.cli.run import Set
 from sordino.cli.sweep import points_progress
 from sordino.errors import InvalidInput, require
@@ -60,6 +60,8 @@ def reproduce_command(
         raise InvalidInput("name", name, "say which table or figure; --list shows them")
     require(minutes is None or minutes > 0, "minutes", minutes, "must be above 0")
     spec = find_spec(name).part(only, set or ())
+    if out is not None:
+        require_folder("out", out)
     from sordino.experiments.provenance import Calls, provenance
     from sordino.experiments.reproducing import reproduce, result_of
     from sordino.simulation.sweep_files import one_at_a_time

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sordino.cli.output import show, working
+from sordino.cli.output import require_folder, show, working
 from sordino.cli.sweep import run_sweep, show_sweep_plan
 from sordino.config import Config, load_sweep
 from sordino.errors import require
@@ -60,8 +61,9 @@ def run_command(
     """
     from sordino.report.curves import measure_of, plot_history
 
-    folder = runs / (name or file.stem)
+    folder = runs / _name(file.stem if name is None else name)
     sweep = load_sweep(file, tuple(set or ()))
+    require_folder("runs", runs)
     if sweep.varied:
         run_sweep(sweep, folder, best, as_json=json)
         return
@@ -91,18 +93,40 @@ def run_command(
     print(run.certificate)
 
 
+def _name(name: str) -> str:
+    """A run's folder lies in the folder of runs, and nowhere else."""
+    plain = name not in ("", ".", "..") and "/" not in name and len(name.encode()) <= 200
+    require(plain, "name", name, "must be the name of a folder, without /, of at most 200 bytes")
+    return name
+
+
 def _keep(config: Config, folder: Path, resume: bool) -> None:
     """Keep the configuration, changes included, in the run's folder; a run goes on only with the same."""
     from sordino.simulation.checkpoint import write_atomically
 
     kept = folder / "config.toml"
     require(not (folder / "points").exists(), "run", str(folder), "holds a sweep: choose another name")
+    if resume:
+        require(
+            (folder / "ledger.jsonl").exists(), "resume", str(folder), "nothing has been run here: leave --resume out"
+        )
     if resume and kept.exists():
-        remedy = f"was started with another configuration: resume with {kept}"
-        require(kept.read_text() == config.changed, "resume", str(folder), remedy)
+        text = kept.read_bytes().decode(errors="replace")
+        remedy = (
+            f"was started with another configuration: resume with {kept}" if _is_toml(text) else f"{kept} is damaged"
+        )
+        require(text == config.changed, "resume", str(folder), remedy)
     elif not (folder / "ledger.jsonl").exists():
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(kept, config.changed.encode())
+
+
+def _is_toml(text: str) -> bool:
+    try:
+        tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return False
+    return True
 
 
 def _simulate(config: Config, plan: Any, task: Any, folder: Path, resume: bool, progress: Progress) -> Any:

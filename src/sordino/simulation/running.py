@@ -112,6 +112,8 @@ def simulate(
             if files.checkpoint.exists():
                 first, carry = load_checkpoint(files.checkpoint, carry)
             history = files.metrics_until(first)
+            remedy = "holds no row, and no round is left to measure: the model and the ledger are whole"
+            require(bool(history) or first < plan.rounds, "metrics", str(files.metrics), remedy)
         transcripts, models = [], []
         for start, stop in segments(first, plan.rounds, evaluate_every or usual_interval(plan.rounds)):
             if files is not None:
@@ -161,7 +163,7 @@ def segments(first: int, rounds: int, every: int) -> list[tuple[int, int]]:
 
 def usual_interval(rounds: int) -> int:
     """Rounds between evaluations where nobody says: about twenty of them."""
-    return max(1, rounds // 20)
+    return min(max(1, rounds // 20), 10_000)  # the ledger of a segment is written before it runs
 
 
 def setting_of(plan: Plan, resolved: Resolved, task: Task, *, chunk: int, transcript: bool = False) -> Setting:
@@ -356,14 +358,17 @@ class RunFiles:
     def metrics_until(self, rounds: int) -> list[dict[str, Any]]:
         """The lines up to a round; later ones, of a segment that will run again, are removed from the file."""
         kept, rows = [], []
-        for line in self.metrics.read_text().splitlines() if self.metrics.exists() else ():
+        lines = self.metrics.read_bytes().decode(errors="replace").splitlines() if self.metrics.exists() else []
+        for number, line in enumerate(lines):
             try:
                 row = json.loads(line)
-            except json.JSONDecodeError:  # torn by a crash
-                break
-            if row["round"] <= rounds:
-                kept.append(line + "\n")
-                rows.append({name: math.nan if value is None else value for name, value in row.items()})
+                if row["round"] <= rounds:
+                    kept.append(line + "\n")
+                    rows.append({name: math.nan if value is None else value for name, value in row.items()})
+            except (ValueError, KeyError, TypeError, AttributeError):
+                if number < len(lines) - 1:  # a crash tears the last line only
+                    remedy = "cannot be read: take the file away to go on without what it holds; nothing else is lost"
+                    raise InvalidInput("metrics", f"{self.metrics}, line {number + 1}", remedy) from None
         write_atomically(self.metrics, "".join(kept).encode())
         return rows
 

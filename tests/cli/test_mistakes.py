@@ -1,0 +1,169 @@
+"""What goes wrong around a run: places that cannot be written, damaged files, absurd numbers, Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from unittest import mock
+
+import click
+import pytest
+import typer
+
+from sordino.cli.app import app
+from sordino.simulation import running, sweep
+
+CONFIG = """\
+[task]
+name = "digits"
+clients = 20
+partition = "iid"
+
+[algorithm]
+name = "fedavg"
+local_steps = 1
+local_lr = 0.5
+
+[bound]
+clip = 1.0
+
+[privacy]
+noise_multiplier = 1.0
+delta = 1e-4
+
+[run]
+rounds = 3
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A run file in the folder that commands run in."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cfg.toml").write_text(CONFIG)
+    (tmp_path / "other.toml").write_text(CONFIG.replace("clip", "normalize"))
+    return "cfg.toml"
+
+
+@pytest.fixture
+def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing may be computed before a mistake is found."""
+    for module, name in ((running, "run_rounds"), (sweep, "run_block")):
+        monkeypatch.setattr(module, name, mock.Mock(side_effect=AssertionError("trained")))
+
+
+def parameters(command: click.Command, path: str) -> list[tuple[str, click.Parameter]]:
+    """Of a command and all below it."""
+    if isinstance(command, click.Group):
+        return [each for name, inner in command.commands.items() for each in parameters(inner, f"{path} {name}")]
+    return [(f"{path} {parameter.name}", parameter) for parameter in command.params]
+
+
+def test_everything_that_can_be_given_has_a_help_text():
+    found = parameters(typer.main.get_command(app), "sordino")
+    assert len(found) > 80
+    assert not [path for path, parameter in found if not getattr(parameter, "help", None)]
+
+
+@pytest.mark.usefixtures("no_training")
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["run", "cfg.toml", "--runs", "cfg.toml"], "runs = 'cfg.toml': cannot be a folder here (File exists)"),
+        (["run", "cfg.toml", "--name", ""], "name = '': must be the name of a folder"),
+        (["run", "cfg.toml", "--name", ".."], "name = '..': must be the name of a folder"),
+        (["run", "cfg.toml", "--name", "a/b"], "name = 'a/b': must be the name of a folder"),
+        (["run", "cfg.toml", "--name", "a" * 300], "at most 200 bytes"),
+        (["run", "cfg.toml", "--name", "never", "--resume"], "resume = 'runs/never': nothing has been run here"),
+        (
+            ["compare", "cfg.toml", "other.toml", "--picture", "x.foo"],
+            "picture = 'x.foo': name a file that ends in .png",
+        ),
+        (["compare", "cfg.toml", "other.toml", "--picture", ""], "picture = '.': name a file that ends in .png"),
+        (
+            ["compare", "cfg.toml", "other.toml", "--picture", "cfg.toml/x.png"],
+            "picture = 'cfg.toml': cannot be a folder",
+        ),
+        (["demo", "--picture", "x.foo"], "picture = 'x.foo': name a file that ends in .png"),
+        (["demo", "--seed", "-1"], "--seed"),
+        (["audit", "cfg.toml", "--seed", "-1"], "--seed"),
+        (["audit", "cfg.toml", "--trials", "99999999999999"], "--trials"),
+        (["bench", "--workload", "w1", "--seed", "99999999999999999999"], "--seed"),
+        (["reproduce", "paper4-example1", "--out", "cfg.toml"], "out = 'cfg.toml': cannot be a folder here"),
+        (["account", "shuffle", "--eps0", "1", "--n", "999999999999", "--delta", "1e-5"], "--n"),
+        (["account", "tdl", "--m", "999999999999", "--alpha", "1/6", "--shift", "2", "--epsilon", "1"], "memory"),
+    ],
+    ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
+)
+def test_refused_in_one_line_before_anything_is_computed(run, config, tmp_path, options, says):
+    before = sorted(path for path in tmp_path.rglob("*") if path.is_file())
+    said = run(*options, code=2).stderr
+    assert says in said
+    assert len(said.splitlines()) == 1
+    assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == before
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_full_disk_is_one_line(config):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*SORDINO, "account", "gaussian", "--help"], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: output: No space left on device")
+
+
+@pytest.fixture(scope="module")
+def finished(run, tmp_path_factory) -> Path:
+    home = tmp_path_factory.mktemp("finished")
+    (home / "cfg.toml").write_text(CONFIG)
+    run("run", str(home / "cfg.toml"), "--runs", str(home), "--name", "x")
+    return home
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "says"),
+    [
+        ("metrics.jsonl", None, "holds no row, and no round is left to measure"),
+        ("metrics.jsonl", b"{garb\n{garb\n", "metrics.jsonl, line 1': cannot be read: take the file away"),
+        ("metrics.jsonl", b"\xff\xfe\x00\n[1]\n", "metrics.jsonl, line 1': cannot be read: take the file away"),
+        ("config.toml", b"\xff\xfe", "config.toml is damaged"),
+        ("config.toml", b"[task]\nname = ", "config.toml is damaged"),
+    ],
+)
+def test_a_damaged_file_is_named_and_left_as_it_is(run, finished, tmp_path, name, damage, says):
+    shutil.copytree(finished, tmp_path / "home")
+    file = tmp_path / "home" / "x" / name
+    file.unlink()
+    if damage is not None:
+        file.write_bytes(damage)
+    options = ["--runs", str(tmp_path / "home"), "--name", "x", "--resume"]
+    said = run("run", str(tmp_path / "home" / "cfg.toml"), *options, code=2).stderr
+    assert says in said
+    assert len(said.splitlines()) == 1
+    assert damage is None or file.read_bytes() == damage
+
+
+SORDINO = [sys.executable, "-c", "from sordino.cli import main; main()"]
+
+
+def test_ctrl_c_says_how_to_go_on_and_loses_nothing(run, config, tmp_path):
+    options = ["run", config, "--name", "x", "--set", "run.rounds=200", "--set", "run.evaluate_every=1"]
+    process = subprocess.Popen([*SORDINO, *options], stderr=subprocess.PIPE, text=True, env=os.environ)
+    metrics = tmp_path / "runs" / "x" / "metrics.jsonl"
+    deadline = time.monotonic() + 120
+    while not metrics.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert said == "stopped: a run goes on with --resume; sweeps and reproduce with the same command\n"
+    done = metrics.read_bytes().count(b"\n")
+    assert 1 <= done < 200
+    run(*options, "--resume")
+    assert metrics.read_bytes().count(b"\n") == 200
