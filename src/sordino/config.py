@@ -5,14 +5,17 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import operator
 import re
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, get_type_hints
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, create_model
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError
 
 from sordino.errors import InvalidInput, Refused, SordinoError, require
 from sordino.variations import variations
@@ -20,6 +23,9 @@ from sordino.variations import variations
 __all__ = ["Config", "Sweep", "SweepPoint", "load_config", "load_sweep"]
 
 NOT_IN_A_FILE = ("bound", "server_optimiser")  # [bound] says the first; the second is a Python object
+OF_THE_MODEL = ("hidden", "norm", "dtype", "input_shape")  # what `[task] model` spells, or must fit
+BARE_KEY = r"[A-Za-z0-9_-]+"  # of TOML
+MOST_ROUNDS = 10_000_000
 
 
 class _Section(BaseModel):
@@ -36,15 +42,6 @@ class TaskSection(_Section):
     partition_seed: int = 0
     augment: str | None = None
     options: dict[str, Any] = {}  # of the data set: scale = 2.0 of quadratics, for instance
-
-
-class BoundSection(_Section):
-    """[bound]: exactly one way to cap the norm of an update."""
-
-    clip: float | None = None
-    normalize: float | None = None
-    smoothed_normalize: float | None = None
-    adaptive_clip: dict[str, float] | None = None
 
 
 class PrivacySection(_Section):
@@ -68,30 +65,60 @@ class PrivacySection(_Section):
     gamma: str | None = None
 
 
+def _within(low: int, high: float, remedy: str) -> AfterValidator:
+    """Refuse other numbers with file and line, before `sordino plan` promises what cannot run."""
+
+    def check(value: int | None) -> int | None:
+        if value is not None and not low <= value <= high:
+            raise PydanticCustomError("range", remedy)
+        return value
+
+    return AfterValidator(check)
+
+
+AT_LEAST_1 = _within(1, float("inf"), "must be at least 1")
+USUAL_ROUNDS = _within(1, MOST_ROUNDS, f"must be at least 1, and at most {MOST_ROUNDS:,}")
+SEEDS = _within(0, 2**32 - 1, "must lie in [0, 2^32): beyond it the noise of other seeds comes again")
+
+
 class RunSection(_Section):
     """[run]: how long, who takes part, and the seed."""
 
-    rounds: int
+    rounds: Annotated[int, USUAL_ROUNDS]
     cohort: str = "full"
-    seed: int = 0
-    evaluate_every: int | None = None
-    chunk: int | None = None
+    seed: Annotated[int, SEEDS] = 0
+    evaluate_every: Annotated[int | None, AT_LEAST_1] = None
+    chunk: Annotated[int | None, AT_LEAST_1] = None
     transcript: bool = False
 
 
 class _File(_Section):
-    """A run file whose [algorithm] has not been looked into: `_file_model` does, once the method is known."""
+    """A run file whose [algorithm] and [bound] have not been looked into: `_file_model` does."""
 
     task: TaskSection
     algorithm: Any
-    bound: BoundSection = BoundSection()
+    bound: Any = None
     privacy: PrivacySection = PrivacySection()
     run: RunSection
 
 
+def _file_model(method: str | None = None) -> type[_File]:
+    """The file of one method; without one, [algorithm] is not looked into."""
+    from sordino.bounding import BOUNDERS
+
+    return _file_model_with(method, tuple(BOUNDERS))
+
+
 @functools.cache
-def _file_model(method: str) -> type[_File]:
-    """The file of one method: [algorithm] takes the arguments of its factory, so that there is one list of them."""
+def _file_model_with(method: str | None, bounders: tuple[str, ...]) -> type[_File]:
+    """[algorithm] and [bound] take the arguments of their factories, so that there is one list of them."""
+    bound = create_model("BoundSection", __base__=_Section, **{name: _bound_key(name) for name in bounders})
+    algorithm = (Any if method is None else _algorithm_section(method), ...)
+    return create_model("File", __base__=_File, algorithm=algorithm, bound=(bound, bound()))
+
+
+def _algorithm_section(method: str) -> Any:
+    """[algorithm] of one method."""
     from sordino.algorithms import METHODS
 
     hints = get_type_hints(METHODS[method])
@@ -99,8 +126,19 @@ def _file_model(method: str) -> type[_File]:
     for name, parameter in inspect.signature(METHODS[method]).parameters.items():
         if name not in NOT_IN_A_FILE:
             keys[name] = (hints[name], ... if parameter.default is parameter.empty else parameter.default)
-    section: Any = create_model("AlgorithmSection", __base__=_Section, name=(str, ...), **keys)
-    return create_model("File", __base__=_File, algorithm=(section, ...))
+    return create_model("AlgorithmSection", __base__=_Section, name=(str, ...), **keys)
+
+
+def _bound_key(bounder: str) -> Any:
+    """A bounder of one argument is given its value, clip = 1.0; one of several takes a table of them."""
+    from sordino.bounding import BOUNDERS
+
+    hints = get_type_hints(BOUNDERS[bounder])
+    types = [hints[name] for name in inspect.signature(BOUNDERS[bounder]).parameters]
+    if len(types) == 1:
+        return types[0] | None, None
+    table: Any = dict  # of what the arguments may be
+    return table[str, functools.reduce(operator.or_, types, float)] | None, None
 
 
 @dataclass(frozen=True)
@@ -143,7 +181,7 @@ class Config:
         quantised = ("message_epsilon", "message_delta", "levels", "noise", "mu")
         names = (*quantised, "message_eps0", "message_eps1", "message_eps2", "gamma")
         options = {name: getattr(privacy, name) for name in names if getattr(privacy, name) is not None}
-        algorithm = self._located(self._algorithm, "algorithm")
+        algorithm = self._located(self._algorithm, "algorithm", "bound")
         return self._located(
             lambda: plan(
                 algorithm,
@@ -159,11 +197,12 @@ class Config:
                 **options,
             ),
             "privacy",
+            "run",
         )
 
     def resolve(self, plan: Any, task: Any) -> Any:
         """The plan for the task, with errors that name the line."""
-        return self._located(lambda: plan.resolve(task.d, task.clients, task), "run")
+        return self._located(lambda: plan.resolve(task.d, task.clients, task), "run", "privacy", "algorithm", "bound")
 
     def _algorithm(self) -> Any:
         from sordino.algorithms import METHODS
@@ -172,33 +211,55 @@ class Config:
         return METHODS[section.name](bound=self._bound(), **section.model_dump(exclude={"name"}))
 
     def _bound(self) -> Any:
-        import sordino as so
+        from sordino.bounding import BOUNDERS
 
         given = {key: value for key, value in self.file.bound.model_dump().items() if value is not None}
         if len(given) > 1:
-            raise InvalidInput("bound", given, "give one of clip, normalize, smoothed_normalize and adaptive_clip")
+            *names, last = BOUNDERS
+            raise InvalidInput("bound", given, f"give one of {', '.join(names)} and {last}")
         for name, value in given.items():
-            factory = getattr(so, name)
+            arguments = list(inspect.signature(BOUNDERS[name]).parameters)
             try:
-                return factory(**value) if isinstance(value, dict) else factory(value)
+                return BOUNDERS[name](**({arguments[0]: value} if len(arguments) == 1 else value))
             except TypeError as error:  # of adaptive_clip = {...}
                 raise InvalidInput(name, value, f"other keys are needed: {error}") from None
         return None
 
-    def _located(self, make: Any, section: str) -> Any:
-        """Run `make`; an error about a value gets the file and the line where it stands."""
+    def _located(self, make: Callable[[], Any], *sections: str) -> Any:
+        """Run `make`, made from these sections; an error about a value gets the file and the line where it stands."""
         try:
             return make()
         except InvalidInput as error:
-            sections = [section, *(name for name in _File.model_fields if name != section)]
-            key = "name" if error.field == "data set" else error.field
-            for name in sections:
-                line = line_of(self.text, name, key)
-                if line:
-                    raise InvalidInput(f"{self.path}:{line}: [{name}] {key}", error.value, error.remedy) from None
-            raise InvalidInput(f"{self.path}: {error.field}", error.value, error.remedy) from None
+            error = self._as_in_the_file(error) if "task" in sections else error
+            place, line = self._place(error, sections)
+            where = f"{self.path}:{line}" if line else f"{self.path}"
+            raise InvalidInput(f"{where}: {place}", error.value, error.remedy) from None
         except Refused as error:
             raise SordinoError(f"{self.path}: {error}") from None
+
+    def _as_in_the_file(self, error: InvalidInput) -> InvalidInput:
+        """An error of the task's factory, whose parts have other names for some keys of [task]."""
+        section, field = self.file.task, error.field
+        if field in section.options:
+            return error
+        if field in OF_THE_MODEL:
+            return InvalidInput("model", section.model, f"{field} = {error.value!r}: {error.remedy}")
+        if field == "seed" and error.value == section.partition_seed:
+            field = "partition_seed"
+        return InvalidInput("name" if field == "data set" else field, error.value, error.remedy)
+
+    def _place(self, error: InvalidInput, sections: tuple[str, ...]) -> tuple[str, int | None]:
+        """[section] key of what the error is about, and its line; the field alone where no section gave it."""
+        others = [name for name in _File.model_fields if name not in sections]
+        for name in (*sections, *others):
+            section = getattr(self.file, name)
+            given = {key: getattr(section, key) for key in section.model_fields_set}
+            if error.field in given and (name in sections or _is_of(error.value, given[error.field])):
+                return f"[{name}] {error.field}", line_of(self.text, name, error.field)
+        if "task" in sections and error.field in self.file.task.options:
+            line = line_of(self.text, "task.options", error.field) or line_of(self.text, "task", "options")
+            return f"[task.options] {error.field}", line
+        return error.field, None
 
 
 class SweepPoint(NamedTuple):
@@ -265,7 +326,7 @@ def load_sweep(path: Path, changes: tuple[str, ...] = ()) -> Sweep:
 
 
 def _checked(values: dict[str, Any], path: Path, text: str) -> _File:
-    model: type[_File] = _File
+    model = _file_model()
     try:
         model.model_validate(_floats(values, model))  # the other sections first: they do not depend on the method
         model = _file_model(_method_of(values["algorithm"], path, text))
@@ -305,7 +366,7 @@ def line_of(text: str, section: str, key: str) -> int | None:
     """The line of `key` in `[section]`, or of the section itself for an empty key; from 1."""
     inside = False
     for number, line in enumerate(text.splitlines(), 1):
-        header = re.match(r"\s*\[\s*([\w-]+)\s*\]", line)
+        header = re.match(r"\s*\[\s*([\w.-]+)\s*\]", line)
         if header:
             inside = header[1] == section
             if inside and not key:
@@ -319,7 +380,7 @@ def _apply(text: str, change: str) -> tuple[str, dict[str, Any]]:
     """Write section.key=value into the text, the value read as TOML (or as plain text); also what the text now says."""
     name, equals, value = change.partition("=")
     section, dot, key = name.strip().partition(".")
-    if not (equals and dot and section and re.fullmatch(r"[\w-]+", key)):
+    if not (equals and dot and re.fullmatch(BARE_KEY, section) and re.fullmatch(BARE_KEY, key)):
         raise InvalidInput("set", change, "write section.key=value, for instance run.rounds=50")
     literal = value.strip()
     try:
@@ -337,11 +398,22 @@ def _apply(text: str, change: str) -> tuple[str, dict[str, Any]]:
     changed = "\n".join(lines) + "\n"
     try:
         values = tomllib.loads(changed)
-        understood = values[section][key] == wanted
+        understood = _same(values[section][key], wanted)
     except (tomllib.TOMLDecodeError, KeyError, TypeError):
         understood = False
     require(understood, "set", change, "cannot be set from here, where the file spreads it over lines: edit the file")
     return changed, values
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two values are written alike; nan, which does not equal itself, is."""
+    return repr(one) == repr(other)
+
+
+def _is_of(value: Any, given: Any) -> bool:
+    """Whether an error's value is what a key was given, or a part of it: a number of adaptive_clip = {...}."""
+    parts = given.values() if isinstance(given, dict) else given if isinstance(given, list) else ()
+    return any(_same(value, one) or (isinstance(value, int | float) and value == one) for one in (given, *parts))
 
 
 def _floats(values: dict[str, Any], model: type[BaseModel]) -> dict[str, Any]:
@@ -353,7 +425,7 @@ def _floats(values: dict[str, Any], model: type[BaseModel]) -> dict[str, Any]:
             result[key] = value
         elif isinstance(value, dict) and isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             result[key] = _floats(value, field.annotation)
-        elif isinstance(value, int) and not isinstance(value, bool) and "float" in str(field.annotation):
+        elif type(value) is int and "float" in str(field.annotation) and abs(value) < 2**1023:  # else not a float
             result[key] = float(value)
         else:
             result[key] = value

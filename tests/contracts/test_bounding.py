@@ -1,11 +1,14 @@
-"""What every bounder promises. A new file in `sordino.bounding` is enrolled by being there."""
+"""What bounders promise. A new file in `sordino.bounding` is enrolled by being there; so is the documented one."""
 
 import importlib
 import inspect
 import math
 import pkgutil
 import re
+import sys
+import types
 from fractions import Fraction
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -20,12 +23,25 @@ from sordino.types import Bounder, BoundInfo, Relation
 
 NAMES = [module.name for module in pkgutil.iter_modules(bounding.__path__) if not module.name.startswith("_")]
 FACTORIES = {name: getattr(importlib.import_module(f"sordino.bounding.{name}"), name) for name in NAMES}
+DOCUMENTED = "coordinate_clip"
+PAGE = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
 SIZES = (1, 2, 64, 65, 4097, 40_000)  # on both sides of the levels of the sum
 BIG = 3_000_000
 
-every_bounder = pytest.mark.parametrize("name", NAMES)
+every_bounder = pytest.mark.parametrize("name", [*NAMES, DOCUMENTED])
 call = jax.jit(lambda bounder, vector: bounder(vector))
 call_all = jax.jit(lambda bounder, vectors: jax.vmap(bounder)(vectors))
+
+
+def documented():
+    """The module that CONTRIBUTING.md prints."""
+    module = types.ModuleType(f"sordino.bounding.{DOCUMENTED}")
+    sys.modules[module.__name__] = module  # where dataclasses and type hints look
+    exec(compile(re.search(r"```python\n(.*?)```", PAGE, re.S)[1], "CONTRIBUTING.md", "exec"), vars(module))
+    return module
+
+
+FACTORIES[DOCUMENTED] = getattr(documented(), DOCUMENTED)
 
 
 def make(name, number=0.7):
@@ -85,6 +101,18 @@ def vectors(draw):
     if pattern == "one huge":
         values[rng.integers(d)] = 3e38
     return values.astype(np.float32)
+
+
+def test_the_page_names_every_member_and_every_test_that_enrolls_a_bounder():
+    members = [name for name in vars(Bounder) if not name.startswith("_")]
+    helpers = ["measure", "shrink", "SensitivityFromBound", "require_bound", "keeps_direction"]
+    for name in (*members, *helpers, "TYPE_CHECKING", "_HOMES", "__all__", "tests/contracts/test_bounding.py"):
+        assert f"`{name}" in PAGE, name
+
+
+def test_the_documented_bounder_cuts_coordinates():
+    cut, _ = make(DOCUMENTED, 2.0)(jnp.asarray([1.0, -3.0], jnp.float32))
+    np.testing.assert_allclose(cut, [1.0, -math.sqrt(2)], rtol=3e-6)
 
 
 def test_the_registry_holds_every_file():
@@ -169,13 +197,34 @@ def test_a_vector_of_denormal_numbers_counts_as_zero(name):
     assert info.norm == 0
 
 
+def cosine(v, w):
+    v, w = np.asarray(v, np.float64), np.asarray(w, np.float64)
+    return v @ w / np.linalg.norm(v) / np.linalg.norm(w)
+
+
 @every_bounder
 @pytest.mark.parametrize("scale", [1e-25, 1e-3, 1.0, 1e3, 1e30])
 def test_the_direction_is_kept(name, scale):
+    """Of all that do not say otherwise; they too turn no vector by more than a right angle."""
+    bounder, vector = make(name), normal(300, scale=scale)
+    angle = cosine(vector, call(bounder, vector)[0])
+    if getattr(bounder, "keeps_direction", True):
+        assert angle == pytest.approx(1.0, abs=1e-6)
+    assert angle > 0
+
+
+def test_a_bounder_that_turns_vectors_must_say_so(monkeypatch):
+    monkeypatch.setattr(type(make(DOCUMENTED)), "keeps_direction", True)
+    with pytest.raises(AssertionError):
+        test_the_direction_is_kept(DOCUMENTED, 1.0)
+
+
+@every_bounder
+@pytest.mark.parametrize("scale", [1e-25, 1e-3, 1.0, 1e3, 1e30])
+def test_the_norm_and_what_was_clipped_are_told(name, scale):
     vector = normal(300, scale=scale)
     bounded, info = call(make(name), vector)
     v, w = np.asarray(vector, np.float64), np.asarray(bounded, np.float64)
-    assert v @ w / np.linalg.norm(v) / np.linalg.norm(w) == pytest.approx(1.0, abs=1e-6)
     assert float(info.norm) == pytest.approx(np.linalg.norm(v), rel=1e-6)
     assert bool(info.clipped) == (np.linalg.norm(w) < np.linalg.norm(v))
 

@@ -39,6 +39,7 @@ again, so that no client may count on the noise of others: a model user's epsilo
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -337,7 +338,7 @@ def error_feedback(
         compensated too; for local trust, and a model user's epsilon is then the server's.
       R: what is publicly known of max_i ||grad f_i(x^0) - g_i^0||; only a warning depends on it.
     """
-    require(beta > 0, "beta", beta, "must be positive")
+    require(0 < beta < math.inf, "beta", beta, "must be positive and finite")
     require(top_k is None or top_k >= 1, "top_k", top_k, "must be at least 1, or left out")
     remedy = "give what caps the message: smoothed_normalize (alpha-NormEC), clip (Clip21), normalize or top_k (EF21)"
     require(bound is not None or top_k is not None, "bound", bound, remedy)
@@ -409,7 +410,7 @@ def _local_gradient(batch_size: int | None, local_steps: int, local_lr: float | 
     require_count(local_steps, "local_steps")
     remedy = "give the step size of the local steps" if local_steps > 1 else "one gradient takes no local step: drop it"
     require((local_lr is not None) == (local_steps > 1), "local_lr", local_lr, remedy)
-    require(local_lr is None or local_lr > 0, "local_lr", local_lr, "must be positive")
+    require(local_lr is None or 0 < local_lr < math.inf, "local_lr", local_lr, "must be positive and finite")
     return LocalGradient(1.0 if local_lr is None else local_lr, local_steps, batch_size)
 
 

@@ -490,7 +490,7 @@ def noisy_mb_sgd(
       bound: must be None: a whole update is not clipped here, its records' gradients are.
     """
     asked = _asked(lipschitz, radius, mu, batch_size, smoothness, feature_bound, weights, one_pass, order_seed, bound)
-    require(step_size is None or step_size > 0, "step_size", step_size, "must be positive")
+    require(step_size is None or 0 < step_size < math.inf, "step_size", step_size, "must be positive and finite")
     contracts = step_size is None or mu * step_size < 1
     require(contracts, "step_size", step_size, f"must lie below 1 / mu = {1 / mu if mu else math.inf:g}")
     return NoisyMbSgd(radius, mu, None, asked, step_size)
@@ -558,7 +558,7 @@ def _asked(
         for size in K:
             require_count(size, "batch_size", "must be a whole number, at least 1, or left out")
     require(K is not None or not one_pass, "batch_size", batch_size, "say how many records a round of one pass uses")
-    require(smoothness is None or smoothness > 0, "smoothness", smoothness, "must be positive")
+    require(smoothness is None or 0 < smoothness < math.inf, "smoothness", smoothness, "must be positive and finite")
     require(feature_bound is None or feature_bound > 0, "feature_bound", feature_bound, "must be positive")
     if weights not in WEIGHTS:
         raise InvalidInput("weights", weights, "use one of " + ", ".join(WEIGHTS))

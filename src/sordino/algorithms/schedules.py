@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from sordino.errors import InvalidInput, require
 from sordino.pytrees import pytree
@@ -17,6 +18,8 @@ __all__ = ["Schedule", "StepSize", "as_schedule", "constant", "geometric", "piec
 
 Schedule: TypeAlias = Callable[[jax.Array], Scalar]
 StepSize: TypeAlias = float | dict[str, Any] | Callable[..., Any]  # what `as_schedule` reads
+# Of float32, in which step sizes run: 1e300 is infinite there, and 1e-50 is zero.
+SMALLEST, LARGEST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
 
 
 @pytree
@@ -60,13 +63,13 @@ class Piecewise:
 
 def constant(value: float) -> Constant:
     """The same step size in every round."""
-    require(value > 0, "learning rate", value, "must be positive")
+    _require_rates("learning rate", value, value)
     return Constant(value)
 
 
 def geometric(value: float, decay: float) -> Geometric:
     """`value` in round 0, times `decay` after every round."""
-    require(value > 0, "learning rate", value, "must be positive")
+    _require_rates("learning rate", value, value)
     require(0 < decay <= 1, "decay", decay, "must lie in (0, 1]")
     return Geometric(value, decay)
 
@@ -74,9 +77,16 @@ def geometric(value: float, decay: float) -> Geometric:
 def piecewise(values: tuple[float, ...], until: tuple[int, ...]) -> Piecewise:
     """values[0] before round until[0], values[1] before until[1], ..., the last value afterwards."""
     require(len(values) == len(until) + 1, "values", values, f"give one more than the {len(until)} rounds in `until`")
-    require(all(value > 0 for value in values), "values", values, "must be positive")
+    _require_rates("values", values, *values)
+    require(all(float(k).is_integer() for k in until), "until", until, "rounds must be whole numbers")
     require(list(until) == sorted(set(until)), "until", until, "rounds must increase")
-    return Piecewise(tuple(values), tuple(until))
+    return Piecewise(tuple(values), tuple(map(int, until)))
+
+
+def _require_rates(field: str, given: Any, *values: float) -> None:
+    """An infinite step would spend the budget on a model that is lost, and one of zero on none."""
+    usable = all(SMALLEST <= value <= LARGEST for value in values)
+    require(usable, field, given, "must be positive and finite, as float32 holds it")
 
 
 def as_schedule(what: Any, name: str = "learning rate") -> Schedule:
@@ -85,7 +95,7 @@ def as_schedule(what: Any, name: str = "learning rate") -> Schedule:
         return _schedule(what)
     except InvalidInput as error:
         raise InvalidInput(name, what, error.remedy) from None
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InvalidInput(name, what, "use numbers") from None
 
 
@@ -95,7 +105,7 @@ def _schedule(what: Any) -> Schedule:
     if isinstance(what, dict) and set(what) == {"start", "decay"}:
         return geometric(float(what["start"]), float(what["decay"]))
     if isinstance(what, dict) and set(what) == {"values", "until"}:
-        return piecewise(tuple(map(float, what["values"])), tuple(map(int, what["until"])))
+        return piecewise(tuple(map(float, what["values"])), tuple(what["until"]))
     if callable(what):
         return what
     raise InvalidInput("learning rate", what, "use a number, {start, decay} or {values, until}")

@@ -1,7 +1,8 @@
 """Bounders: vector -> vector of norm <= bound, exactly in float32; zero maps to zero.
 
-One bounder a file, made by the function that has the file's name. Their numbers are leaves of a pytree, so a
-sweep can `vmap` over them.
+One bounder a file, made by the function that has the file's name; `BOUNDERS` names those that a run file may ask for.
+Their numbers are leaves of a pytree, so a sweep can `vmap` over them. A bounder keeps the direction of a vector, or
+says `keeps_direction = False`.
 """
 
 from collections.abc import Callable
@@ -27,5 +28,5 @@ __all__ = [
 ]
 
 BOUNDERS: dict[str, Callable[..., Bounder]] = {
-    make.__name__: make for make in (adaptive_clip, clip, normalize, smoothed_normalize)
+    make.__name__: make for make in (clip, normalize, smoothed_normalize, adaptive_clip)
 }

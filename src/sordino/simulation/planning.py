@@ -224,10 +224,9 @@ class Plan:
         make = makers[self.mechanism]
         try:
             return make(d=d, bound=bound, relation=self.relation, **self.options)
-        except TypeError as error:
-            raise InvalidInput(
-                "privacy", dict(self.options), f"{self.mechanism} takes other options: {error}"
-            ) from None
+        except TypeError as error:  # Python's words for it: "qtdl() missing 1 required keyword-only argument: 'levels'"
+            said = str(error).partition("() ")[2]
+            raise InvalidInput("privacy", dict(self.options), f"{self.mechanism} {said}: give what it takes") from None
 
     def _resolved(
         self,
@@ -383,7 +382,8 @@ def plan(
         "none".
       trust: "central", the server adds the noise, or "local", every client does; "shuffle" of methods that protect
         records: every client does, and a shuffler hides who sent what.
-      relation: "add-remove" (the default), "zero-out" (with local trust) or "replace-one" (for cohorts by number).
+      relation: "add-remove", "zero-out" or "replace-one". If left out: zero-out with local trust, replace-one for cohorts
+        by number and for records, add-remove otherwise.
       calibration: "numeric", the least noise that meets epsilon; or "norm-ec", the formula of that paper (with local
         trust), which does not: the certificate says what it gives.
       options: of methods that protect records `noise`, "numeric" or "theorem-2.1"; of qtdl and binomial `levels`,

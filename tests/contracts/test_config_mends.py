@@ -1,0 +1,274 @@
+"""Run files and --set: what is refused, when, and at which key; bounders by their registry; step sizes that can run."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+import sordino as so
+from sordino.algorithms.schedules import as_schedule, constant, geometric, piecewise
+from sordino.bounding import BOUNDERS
+from sordino.config import load_config
+from sordino.errors import InvalidInput
+from sordino.simulation.running import require_seed
+
+CONFIG = """\
+[task]
+name = "digits"
+clients = 20
+model = "mlp:8"
+
+[algorithm]
+name = "fedavg"
+local_steps = 2
+local_lr = 0.5
+
+[bound]
+clip = 1.0
+
+[privacy]
+epsilon = 8.0
+delta = 1e-4
+
+[run]
+rounds = 3
+seed = 0
+"""
+INFINITE_OR_NOT_POSITIVE = (math.inf, -math.inf, math.nan, 0.0, -0.5, 1e300, 1e-50)
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write_file(*replacements: tuple[str, str]) -> Path:
+        text = CONFIG
+        for old, new in replacements:
+            assert text.count(old) == 1
+            text = text.replace(old, new)
+        path = tmp_path / "cfg.toml"
+        path.write_text(text)
+        return path
+
+    return write_file
+
+
+def complaint(path, *changes):
+    """What `sordino plan` says of a file, without its folder."""
+    with pytest.raises(InvalidInput) as caught:
+        planned(path, changes)
+    return str(caught.value).replace(str(path), path.name)
+
+
+def planned(path, changes):
+    config = load_config(path, changes)
+    return config.resolve(config.plan(), config.task())
+
+
+# --- Bounders by their registry -----------------------------------------------------------------------------------
+
+
+def half_clip(C: float) -> object:
+    return so.clip(C / 2)
+
+
+def keyword_clip(*, C: float) -> object:
+    return so.clip(C)
+
+
+def named_clip(C: float, times: int, unit: str = "one") -> object:
+    return so.clip(C * times if unit == "one" else 2 * C * times)
+
+
+def no_argument() -> object:
+    return so.normalize(1.0)
+
+
+@pytest.mark.parametrize(
+    ("factory", "value", "bound"),
+    [
+        (half_clip, "3.0", so.clip(1.5)),
+        (half_clip, "3", so.clip(1.5)),
+        (keyword_clip, "3.0", so.clip(3.0)),
+        (named_clip, "{ C = 0.5, times = 3 }", so.clip(1.5)),
+        (named_clip, '{ C = 0.5, times = 3, unit = "two" }', so.clip(3.0)),
+        (no_argument, "{}", so.normalize(1.0)),
+    ],
+)
+def test_a_listed_bounder_is_a_key_of_bound(write, monkeypatch, factory, value, bound):
+    load_config(write()).plan()  # what was built before the bounder was listed does not hide it
+    monkeypatch.setitem(BOUNDERS, factory.__name__, factory)
+    path = write(("clip = 1.0", f"{factory.__name__} = {value}"))
+    assert load_config(path).plan().algorithm.bound == bound
+
+
+def test_a_listed_bounder_is_named_in_what_is_said(write, monkeypatch):
+    monkeypatch.setitem(BOUNDERS, "half_clip", half_clip)
+    assert "use clip, normalize, smoothed_normalize, adaptive_clip, half_clip" in complaint(write(), "bound.klip=1")
+    two = complaint(write(), "bound.half_clip=1.0")
+    assert "give one of clip, normalize, smoothed_normalize, adaptive_clip and half_clip" in two
+    assert "[bound] half_clip = 'x': input should be a valid number" in complaint(
+        write(("clip = 1.0", 'half_clip = "x"'))
+    )
+
+
+def test_the_bounders_of_the_package_are_said_in_the_usual_order(write):
+    said = complaint(write(), "bound.klip=1")
+    assert said == (
+        "cfg.toml:11: [bound] klip = 1: is not known; use clip, normalize, smoothed_normalize, adaptive_clip"
+    )
+    two = "give one of clip, normalize, smoothed_normalize and adaptive_clip"
+    assert complaint(write(), "bound.normalize=2.0") == f"cfg.toml: bound = {{'clip': 1.0, 'normalize': 2.0}}: {two}"
+
+
+def test_a_number_of_adaptive_clip_is_found_in_its_table(write):
+    path = write(("clip = 1.0", "adaptive_clip = { initial = -1.0, indicator_noise_std = 1.0 }"))
+    assert complaint(path).startswith("cfg.toml:12: [bound] adaptive_clip = -1.0: a norm bound must be")
+
+
+# --- --set --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("privacy.epsilon=nan", "cfg.toml:15: [privacy] epsilon = nan: must lie in"),
+        ("privacy.epsilon=-nan", "cfg.toml:15: [privacy] epsilon = nan: must lie in"),
+        ("privacy.epsilon=[nan]", "cfg.toml:15: [privacy] epsilon = [nan]: one number a client"),
+        ("bound.clip={ grid = [nan] }", "holds 1 runs, not one"),
+        ("bound.clip=nan", "cfg.toml:12: [bound] clip = nan: a norm bound"),
+        ("algorithm.local_lr=nan", "cfg.toml:9: [algorithm] local_lr = nan: must be positive and finite"),
+        ("run.rounds=nan", "cfg.toml:19: [run] rounds = nan: input should be"),
+    ],
+)
+def test_nan_is_answered_by_the_ordinary_checks(write, change, says):
+    assert says in complaint(write(), change)
+
+
+@pytest.mark.parametrize("name", ["run.ründe", "rün.rounds", "run.²", "a b.rounds", 'run."rounds"', "run.a.b"])
+def test_keys_of_set_are_bare_keys_of_toml(write, name):
+    assert complaint(write(), f"{name}=3") == (
+        f"set = {name + '=3'!r}: write section.key=value, for instance run.rounds=50"
+    )
+
+
+def test_a_table_inside_a_section_ends_it(write):
+    """A seed of the data is not the seed of the run."""
+    path = write(("seed = 0\n", "\n[task.options]\nseed = 7\n"))
+    assert load_config(path, ("run.seed=3",)).file.run.seed == 3
+    assert complaint(path) == "cfg.toml:22: [task.options] seed = 7: digits takes standardize"
+
+
+def test_numbers_beyond_floats_are_refused(write):
+    assert "[bound] clip = 1000" in complaint(write(), "bound.clip=1" + 400 * "0")
+
+
+# --- Step sizes ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wrong", INFINITE_OR_NOT_POSITIVE)
+def test_step_sizes_are_positive_and_finite(wrong):
+    for make in (
+        lambda: constant(wrong),
+        lambda: geometric(wrong, 0.5),
+        lambda: piecewise((1.0, wrong), (2,)),
+        lambda: as_schedule(wrong),
+        lambda: as_schedule({"start": wrong, "decay": 0.5}),
+        lambda: as_schedule({"values": [wrong, 1.0], "until": [2]}),
+    ):
+        with pytest.raises(InvalidInput, match="must be positive and finite"):
+            make()
+
+
+@pytest.mark.parametrize("wrong", [math.inf, math.nan, 0.0, -0.5, 1.5])
+def test_a_decay_lies_within_0_and_1(wrong):
+    with pytest.raises(InvalidInput, match=r"local_lr.*must lie in \(0, 1\]"):
+        as_schedule({"start": 1.0, "decay": wrong}, "local_lr")
+
+
+@pytest.mark.parametrize("wrong", [math.inf, math.nan, 2.5])
+def test_steps_change_after_whole_rounds(wrong):
+    with pytest.raises(InvalidInput, match=r"local_lr.*rounds must be whole numbers"):
+        as_schedule({"values": [1.0, 0.1], "until": [wrong]}, "local_lr")
+    assert as_schedule({"values": [1.0, 0.1], "until": [2.0]}) == piecewise((1.0, 0.1), (2,))
+
+
+def test_a_step_size_beyond_all_floats_is_refused():
+    with pytest.raises(InvalidInput, match="use numbers"):
+        as_schedule(10**400)
+
+
+# --- [run] --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("run.seed=-1", "cfg.toml:20: [run] seed = -1: must lie in [0, 2^32)"),
+        ("run.seed=4294967296", "cfg.toml:20: [run] seed = 4294967296: must lie in [0, 2^32)"),
+        ("run.rounds=0", "cfg.toml:19: [run] rounds = 0: must be at least 1"),
+        ("run.rounds=10000001", "cfg.toml:19: [run] rounds = 10000001: must be at least 1, and at most 10,000,000"),
+        ("run.chunk=0", "cfg.toml:18: [run] chunk = 0: must be at least 1"),
+        ("run.evaluate_every=-1", "cfg.toml:18: [run] evaluate_every = -1: must be at least 1"),
+    ],
+)
+def test_a_file_is_refused_where_a_run_would_be(write, change, says):
+    assert complaint(write(), change).startswith(says)
+
+
+@pytest.mark.parametrize(
+    "change", ["run.seed=4294967295", "run.rounds=10000000", "run.chunk=1", "run.evaluate_every=1"]
+)
+def test_the_ends_of_the_ranges_are_accepted(write, change):
+    load_config(write(), (change,))
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32])
+def test_seeds_are_refused_in_the_words_of_a_run(write, seed):
+    with pytest.raises(InvalidInput) as caught:
+        require_seed(seed)
+    assert complaint(write(), f"run.seed={seed}") == f"cfg.toml:20: [run] {caught.value}"
+
+
+# --- The key that is wrong ----------------------------------------------------------------------------------------
+
+
+def test_the_seed_of_the_partition_is_not_the_seed_of_the_run(write):
+    assert complaint(write(), "task.partition_seed=-1") == "cfg.toml: [task] partition_seed = -1: use 0 or more"
+    path = write(("clients = 20", "clients = 20\npartition_seed = -1"))
+    assert complaint(path) == "cfg.toml:4: [task] partition_seed = -1: use 0 or more"
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        ("mlp:0", "hidden = (0,): give one positive size"),
+        ("cnn", "input_shape = (8, 8, 1): cnn takes grey 28 x 28 images"),
+        ("resnet20:foo", "norm = 'foo': use 'group' or 'batch'"),
+        ("resnet20:batch,foo", "dtype = 'foo': use 'float32'"),
+    ],
+)
+def test_what_a_model_takes_is_said_of_its_name(write, model, says):
+    assert complaint(write(), f"task.model={model}").startswith(f"cfg.toml:4: [task] model = {model!r}: {says}")
+
+
+def test_an_option_is_not_taken_for_a_part_of_the_model(write):
+    path = write(('model = "mlp:8"', "options = { norm = 3 }"))
+    assert complaint(path) == "cfg.toml:4: [task.options] norm = 3: digits takes standardize"
+
+
+def test_another_section_is_named_only_where_the_value_stands_there(write):
+    config = load_config(write())
+
+    def fail(field, value):
+        raise InvalidInput(field, value, "is wrong")
+
+    for field, value, says in (
+        ("seed", 0, "cfg.toml:20: [run] seed = 0"),
+        ("seed", 5, "cfg.toml: seed = 5"),
+        ("epsilon", 8, "cfg.toml:15: [privacy] epsilon = 8"),
+        ("local_steps", 1, "cfg.toml:8: [algorithm] local_steps = 1"),  # of the section concerned
+    ):
+        with pytest.raises(InvalidInput) as caught:
+            config._located(lambda field=field, value=value: fail(field, value), "algorithm")
+        assert f"{says}: is wrong" in str(caught.value)
