@@ -212,8 +212,8 @@ def test_what_was_killed_goes_on(run, papers, tmp_path, monkeypatch):
     monkeypatch.setattr(sweep, "Bookmark", functools.partial(Bookmark, times=0.0))
     command = ("reproduce", "paper3-small", "--quick", "--json")
     with monkeypatch.context() as patched:
-        patched.setattr(figures, "plot_table", mock.Mock(side_effect=InterruptedError))
-        with pytest.raises(InterruptedError):
+        patched.setattr(figures, "plot_table", mock.Mock(side_effect=RuntimeError))
+        with pytest.raises(RuntimeError):
             run(*command)
     unfinished = tmp_path / "runs" / "unfinished" / "paper3-small-quick"
     assert list(unfinished.iterdir())

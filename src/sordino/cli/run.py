@@ -108,7 +108,7 @@ def _keep(config: Config, folder: Path, resume: bool) -> None:
     require(not (folder / "points").exists(), "run", str(folder), "holds a sweep: choose another name")
     if resume:
         require(
-            (folder / "ledger.jsonl").exists(), "resume", str(folder), "nothing has been run here: leave --resume out"
+            (folder / "ledger.jsonl").exists(), "resume", str(folder), "nothing has been run here: run without --resume"
         )
     if resume and kept.exists():
         text = kept.read_bytes().decode(errors="replace")

@@ -382,8 +382,8 @@ def plan(
         "none".
       trust: "central", the server adds the noise, or "local", every client does; "shuffle" of methods that protect
         records: every client does, and a shuffler hides who sent what.
-      relation: "add-remove", "zero-out" or "replace-one". If left out: zero-out with local trust, replace-one for cohorts
-        by number and for records, add-remove otherwise.
+      relation: "add-remove", "zero-out" or "replace-one". If left out: zero-out with local trust, replace-one for
+        cohorts by number and for records, add-remove otherwise.
       calibration: "numeric", the least noise that meets epsilon; or "norm-ec", the formula of that paper (with local
         trust), which does not: the certificate says what it gives.
       options: of methods that protect records `noise`, "numeric" or "theorem-2.1"; of qtdl and binomial `levels`,
