@@ -347,9 +347,10 @@ class Plan:
         if trust == "local" and self.rounds > 1:
             text = f"a client that takes part in all {self.rounds} rounds faces the total, not the figure of one round"
             yield Warning("total-counts", text)
+        ends = ", ends between 5 and 6 standard deviations" if self.mechanism == "gaussian" else ""
         text = (
-            "noise is drawn in float32 by a simulator, ends between 5 and 6 standard deviations and can be taken off "
-            "by who knows the seed; a deployed release needs a secure generator"
+            f"noise is drawn in float32 by a simulator{ends} and can be taken off by who knows the seed; a deployed "
+            "release needs a secure generator"
         )
         yield Warning("simulated-noise", text)
 
