@@ -304,6 +304,7 @@ def test_what_cannot_be_meant_is_refused_with_a_remedy(name, shape, classes, opt
         models.get(name, shape, classes, **options)
 
 
+@pytest.mark.slow
 def test_resnet20_in_bfloat16_has_gradients_in_float32_close_to_those_of_float32():
     rng = np.random.default_rng(0)
     batch = models.Batch(jnp.asarray(rng.normal(size=(8, 8, 8, 3)), jnp.float32), jnp.arange(8) % 4, jnp.ones(8))

@@ -179,6 +179,7 @@ def test_twice_the_same_point():
     check(runs, points)
 
 
+@pytest.mark.slow
 def test_different_structures_end_in_the_order_of_the_points():
     """Bounds, steps and rounds of different kinds, in no order; `finished` names each once."""
     plans = [
