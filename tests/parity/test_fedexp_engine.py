@@ -57,8 +57,14 @@ CASES = {
 LONG = ("privunit", "no privacy", "local poisson", "central")  # left to `make test-all`
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, marks=pytest.mark.slow if case in LONG else ()) for case in CASES])
-@pytest.mark.parametrize("name", MAKE)
+@pytest.mark.parametrize(
+    ("name", "case"),
+    [
+        pytest.param(name, case, marks=pytest.mark.slow if case in LONG or name == "scaffold" else ())
+        for name in MAKE
+        for case in CASES
+    ],
+)
 def test_chunks_and_the_debug_engine_agree(name, case):
     trust, make, cohort = CASES[case]
     mechanism = make(D if name == "fedexp" else 2 * D)

@@ -114,6 +114,7 @@ def test_open_continues_the_chain(path: Path, written: tuple[bytes, bytes]) -> N
     assert [entry.round for entry in read_ledger(path).entries] == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.slow
 def test_ten_thousand_equal_releases_are_one_event(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda file: None)  # only to be quick
     with create(path) as ledger:

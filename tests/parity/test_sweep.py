@@ -482,6 +482,7 @@ sweep_module.sweep(points_of("optimiser"), TASK, unfinished=Path(sys.argv[1]))
 """
 
 
+@pytest.mark.slow
 def test_a_block_is_known_again_in_another_process(tmp_path):
     root = Path(__file__).parents[2]
     for _ in range(2):
@@ -574,6 +575,7 @@ def counted(points: list[Point], **options: Any) -> tuple[int, int]:
     return len(traces), run_block._cache_size() - programs
 
 
+@pytest.mark.slow
 def test_traced_values_share_one_program():
     """Rates, bounds, noise, seeds; batches that do not come out even, and evaluations that lie closer at the end."""
 
