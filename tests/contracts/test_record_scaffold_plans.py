@@ -80,6 +80,7 @@ def test_noise_is_calibrated_to_all_releases():
     assert found.noise["bits_per_message"] == 32 * 2 * TASK.d
 
 
+@pytest.mark.slow
 def test_the_ledger_of_a_resumed_run_says_what_was_planned(tmp_path: Path):
     plan = so.plan(method(), rounds=7, cohort="fixed:2", **NOISE)
 

@@ -416,6 +416,7 @@ def test_linear_regression_measures_the_distance_to_the_minimiser():
     assert there["test_loss"] == pytest.approx(0, abs=1e-8)
 
 
+@pytest.mark.slow
 def test_figure_1s_step_sizes_at_the_start(monkeypatch):
     monkeypatch.setattr(figure1, "MS", (100,))
     rows = {(row["row"], row["column"]): row for row in figure1.figure_1(seeds=2)}

@@ -58,7 +58,8 @@ def test_iterates_are_the_models_of_the_evaluations() -> None:
     assert so.simulate(plan, task).iterates is None
 
 
-@pytest.mark.parametrize("eta", [pytest.param(3e-4, marks=pytest.mark.slow), 1e-3])
+@pytest.mark.slow
+@pytest.mark.parametrize("eta", [3e-4, 1e-3])
 def test_normalization_ends_below_clipping(eta: float) -> None:
     ends = {}
     for bound in (so.clip(100.0), so.normalize(100.0)):

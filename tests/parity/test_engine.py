@@ -167,7 +167,7 @@ def debugged(method: Any, mechanism: Any, records: Records, **options: Any) -> A
     ("bound", "options"),
     [
         (so.clip(0.5), {}),
-        (so.normalize(0.5), {"cohort": Poisson(0.4)}),
+        pytest.param(so.normalize(0.5), {"cohort": Poisson(0.4)}, marks=pytest.mark.slow),
         (ADAPTIVE, {"cohort": FixedSize(4), "extra": True}),
         (so.clip(0.5), {"trust": "local"}),
         pytest.param(so.clip(0.5), {"trust": "local", "cohort": Unreliable(2, 5)}, marks=pytest.mark.slow),

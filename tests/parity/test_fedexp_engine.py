@@ -101,6 +101,7 @@ def test_the_servers_control_variate_is_the_mean_of_the_clients():
     assert np.abs(carry.server.c).max() > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MAKE)
 def test_resumed_runs_are_the_same(name, tmp_path):
     """Killed after the second evaluation; client states come back from the checkpoint."""

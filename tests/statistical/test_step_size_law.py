@@ -51,7 +51,9 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(
+    "name", ["fedexp", *(pytest.param(name, marks=pytest.mark.slow) for name in ("naive", "scaffold"))]
+)
 def test_step_size_and_model_have_one_law(name):
     method = METHODS[name]
     (eta, x), (eta_all, x_all) = drawn(method, False, seed=1), drawn(method, True, seed=2)
