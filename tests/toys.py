@@ -1,4 +1,4 @@
-"""What several rooms test with: a small task, and a process with four devices."""
+"""What several rooms test with: a small task, a run file with changes, and a process with four devices."""
 
 from __future__ import annotations
 
@@ -26,6 +26,16 @@ def toy(model: Any = "logistic", sizes: Sequence[int] = (3, 1, 7, 2, 5, 4, 1, 6,
     start = (np.cumsum(size) - size).astype(np.int32)
     model = get(model, (3,), 2) if isinstance(model, str) else model
     return Task("toy", FederatedData(x, y, start, size, x, y, 2), model)
+
+
+def write_run_file(folder: Path, text: str, *replacements: tuple[str, str]) -> Path:
+    """The text as folder/cfg.toml, each old part, which must stand there once, replaced by the new one."""
+    for old, new in replacements:
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    path = folder / "cfg.toml"
+    path.write_text(text)
+    return path
 
 
 def on_four_devices(module: str, expression: str) -> Any:

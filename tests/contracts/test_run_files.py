@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from pathlib import Path
 
 import pytest
 
@@ -13,6 +13,7 @@ from sordino.bounding import BOUNDERS
 from sordino.config import load_config
 from sordino.errors import InvalidInput
 from sordino.simulation.running import require_seed
+from tests.toys import write_run_file
 
 CONFIG = """\
 [task]
@@ -41,16 +42,7 @@ INFINITE_OR_NOT_POSITIVE = (math.inf, -math.inf, math.nan, 0.0, -0.5, 1e300, 1e-
 
 @pytest.fixture
 def write(tmp_path):
-    def write_file(*replacements: tuple[str, str]) -> Path:
-        text = CONFIG
-        for old, new in replacements:
-            assert text.count(old) == 1
-            text = text.replace(old, new)
-        path = tmp_path / "cfg.toml"
-        path.write_text(text)
-        return path
-
-    return write_file
+    return functools.partial(write_run_file, tmp_path, CONFIG)
 
 
 def complaint(path, *changes):

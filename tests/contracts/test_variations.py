@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import functools
 
 import pytest
 
 from sordino.config import load_config, load_sweep
 from sordino.errors import InvalidInput
 from sordino.variations import variations
+from tests.toys import write_run_file
 
 CONFIG = """\
 [task]
@@ -38,16 +39,7 @@ def changes(values, takes_list=lambda section, key: False):
 
 @pytest.fixture
 def write(tmp_path):
-    def write_file(*replacements: tuple[str, str]) -> Path:
-        text = CONFIG
-        for old, new in replacements:
-            assert text.count(old) == 1
-            text = text.replace(old, new)
-        path = tmp_path / "cfg.toml"
-        path.write_text(text)
-        return path
-
-    return write_file
+    return functools.partial(write_run_file, tmp_path, CONFIG)
 
 
 # --- Which runs ---------------------------------------------------------------------------------------------------

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from sordino.cli.output import LARGEST_SEED, show, working
+from sordino.cli.output import show, working
 from sordino.cli.run import File, Json, Set
-from sordino.config import load_config
+from sordino.config import LARGEST_SEED, load_config
 
 __all__ = ["audit_command"]
 

@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from sordino.cli.output import LARGEST_SEED, show, working
+from sordino.cli.output import show, working
+from sordino.config import LARGEST_SEED
 
 __all__ = ["bench_command"]
 

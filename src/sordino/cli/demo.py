@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from sordino.cli.output import LARGEST_SEED, require_picture
+from sordino.cli.output import require_picture
 from sordino.cli.run import live_progress
+from sordino.config import LARGEST_SEED
 
 __all__ = ["demo_command"]
 

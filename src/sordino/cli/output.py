@@ -16,9 +16,8 @@ from rich.table import Table
 from sordino.errors import InvalidInput, require
 from sordino.privacy.guarantee import format_delta, format_epsilon
 
-__all__ = ["LARGEST_SEED", "require_folder", "require_picture", "show", "working"]
+__all__ = ["require_folder", "require_picture", "show", "working"]
 
-LARGEST_SEED = 2**32 - 1
 PICTURES = (".png", ".pdf", ".svg")
 
 

@@ -106,17 +106,13 @@ def _keep(config: Config, folder: Path, resume: bool) -> None:
 
     kept = folder / "config.toml"
     require(not (folder / "points").exists(), "run", str(folder), "holds a sweep: choose another name")
-    if resume:
-        require(
-            (folder / "ledger.jsonl").exists(), "resume", str(folder), "nothing has been run here: run without --resume"
-        )
     if resume and kept.exists():
         text = kept.read_bytes().decode(errors="replace")
         remedy = (
             f"was started with another configuration: resume with {kept}" if _is_toml(text) else f"{kept} is damaged"
         )
         require(text == config.changed, "resume", str(folder), remedy)
-    elif not (folder / "ledger.jsonl").exists():
+    elif not resume and not (folder / "ledger.jsonl").exists():
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(kept, config.changed.encode())
 

@@ -132,8 +132,7 @@ class _Clients:
     lipschitz: Numbers  # L_i
     epsilon: Numbers | None
     delta: Numbers
-    one_pass: bool
-    plan: str  # which pass that is: another plan goes through the records anew
+    one_pass: str | None  # which pass, where every record is used once: another plan goes through the records anew
     releases: int  # noisy gradients of one client in a round, each of a sample of its own
 
     @property
@@ -149,7 +148,7 @@ class _Clients:
     def event(self, i: int, noise_multiplier: float, seen_by: str) -> Event:
         """What one round costs a record of client i."""
         event: Event = Gaussian(noise_multiplier)
-        event = Disjoint(event, f"{self.plan}, {seen_by}") if self.one_pass else sampled(event, self.sampling(i))
+        event = Disjoint(event, f"{self.one_pass}, {seen_by}") if self.one_pass else sampled(event, self.sampling(i))
         return Repeated(event, self.releases) if self.releases > 1 else event
 
 
@@ -233,8 +232,7 @@ def _clients(plan: Plan, task: Task) -> _Clients:
         _each(asked.lipschitz, M, "lipschitz"),
         None if plan.epsilon is None else _each(plan.epsilon, M, "epsilon"),
         delta,
-        asked.one_pass,
-        f"one pass {hashlib.sha256(repr(plan).encode()).hexdigest()[:8]}",
+        f"one pass {hashlib.sha256(repr(plan).encode()).hexdigest()[:8]}" if asked.one_pass else None,
         plan.algorithm.releases_a_round,
     )
     if asked.one_pass:
