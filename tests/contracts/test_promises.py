@@ -154,3 +154,17 @@ def test_who_promises_add_remove_says_that_numbers_stay(cohort):
     assert ("6 of them planned" in text) == (cohort != "full")
     assert not said(noise_multiplier=1.0, relation="zero-out")
     assert not said()  # nothing is promised
+
+
+def test_who_draws_noise_says_that_a_simulator_does_and_nobody_else():
+    method = so.fedavg(local_steps=1, local_lr=0.1, bound=so.clip(1.0))
+
+    def said(**options):
+        found = so.plan(method, rounds=2, **options).resolve(5, 12).certificate
+        return [warning.message for warning in found.warnings if warning.code == "simulated-noise"]
+
+    (gaussian,) = said(noise_multiplier=1.0)
+    assert "ends between 5 and 6 standard deviations" in gaussian
+    (qtdl,) = said(mechanism="qtdl", message_epsilon=1.0, message_delta=1e-3, levels=4)
+    assert "ends" not in qtdl
+    assert not said()  # there is no noise

@@ -191,6 +191,11 @@ def test_refused_with_a_remedy(ask, remedy):
         (lambda: so.qtdl(d=100, levels=16, epsilon=8).event(so.clip(2.0), REPLACE, 100), "bound"),
         (lambda: so.privunit(d=10, eps0=40, eps1=2, eps2=2, bound=1.0), "eps0"),
         (lambda: so.scalar_dp(26.0), "eps2"),
+        (lambda: so.plan(FEDAVG, rounds=1, mechanism="qtdl", message_epsilon=1.0), "levels"),
+        (lambda: so.plan(FEDAVG, rounds=1, mechanism="binomial", levels=4), "message_epsilon"),
+        (lambda: so.plan(FEDAVG, rounds=1, mechanism="binomial", message_epsilon=1.0, levels=4, coins=9), "coins"),
+        (lambda: so.plan(FEDAVG, rounds=1, mechanism="laplace", noise_multiplier=1.0, levels=4), "levels"),
+        (lambda: so.plan(FEDAVG, rounds=1, gamma=0.5), "gamma"),
     ],
 )
 def test_bad_input_names_the_field_and_the_value(ask, field):

@@ -44,6 +44,11 @@ __all__ = ["Plan", "Resolved", "plan"]
 _certify = functools.lru_cache(maxsize=1000)(certify)  # a sweep asks the same again for every point
 
 MECHANISMS = ("gaussian", "laplace", "qtdl", "binomial", "privunit", "none")
+OF_MESSAGES = {  # what a mechanism that is calibrated a message at a time must and may be given
+    "qtdl": (("message_epsilon", "levels"), ("message_delta", "noise", "mu", "output")),
+    "binomial": (("message_epsilon", "levels"), ("message_delta", "mu")),
+    "privunit": (("message_eps0", "message_eps1", "message_eps2"), ("gamma",)),
+}
 NEGLIGIBLE = 0.02  # by how much a step size may raise epsilon before the certificate warns
 CALIBRATIONS = ("numeric", "norm-ec")
 
@@ -220,13 +225,8 @@ class Plan:
 
     def _lattice(self, d: int) -> Any:
         bound = float(self.algorithm.bound.bound)
-        makers: dict[str, Callable[..., Any]] = {"qtdl": qtdl, "binomial": binomial}
-        make = makers[self.mechanism]
-        try:
-            return make(d=d, bound=bound, relation=self.relation, **self.options)
-        except TypeError as error:  # Python's words for it: "qtdl() missing 1 required keyword-only argument: 'levels'"
-            said = str(error).partition("() ")[2]
-            raise InvalidInput("privacy", dict(self.options), f"{self.mechanism} {said}: give what it takes") from None
+        make: Callable[..., Any] = qtdl if self.mechanism == "qtdl" else binomial
+        return make(d=d, bound=bound, relation=self.relation, **self.options)
 
     def _resolved(
         self,
@@ -328,7 +328,7 @@ class Plan:
         return event, None, _of(method, "assumptions", Observer.MODEL_USER)
 
     def _plain_warnings(self, trust: str, clients: int) -> Iterator[Warning]:
-        """What a simulation always has to say, and what a reader of one round's figure must know."""
+        """What a simulation has to say of its noise, and what a reader of one round's figure must know."""
         if trust != "none" and self.relation is Relation.ADD_REMOVE:
             # Sums are divided by what was planned: divided by one less, the noise would tell that somebody has gone.
             everybody = isinstance(self.cohort, Full)
@@ -347,12 +347,13 @@ class Plan:
         if trust == "local" and self.rounds > 1:
             text = f"a client that takes part in all {self.rounds} rounds faces the total, not the figure of one round"
             yield Warning("total-counts", text)
-        ends = ", ends between 5 and 6 standard deviations" if self.mechanism == "gaussian" else ""
-        text = (
-            f"noise is drawn in float32 by a simulator{ends} and can be taken off by who knows the seed; a deployed "
-            "release needs a secure generator"
-        )
-        yield Warning("simulated-noise", text)
+        if self.mechanism != "none":
+            ends = ", ends between 5 and 6 standard deviations" if self.mechanism == "gaussian" else ""
+            text = (
+                f"noise is drawn in float32 by a simulator{ends} and can be taken off by who knows the seed; a "
+                "deployed release needs a secure generator"
+            )
+            yield Warning("simulated-noise", text)
 
 
 def plan(
@@ -435,6 +436,11 @@ def plan(
         right = chosen == "gaussian" and epsilon is not None
         require(right, "calibration", calibration, "turns epsilon and delta into Gaussian noise: give both")
         require(trust == "local", "trust", trust, "the formula is for noise that each client adds: set trust to local")
+    needed, optional = OF_MESSAGES.get(chosen, ((), ()))
+    takes = ", ".join((*needed, *optional)) or "epsilon and delta, or noise_multiplier"
+    for name, value in options.items():
+        remedy = "needs a mechanism: name one" if chosen == "none" else f"{chosen} takes {takes}"
+        require(name in needed or name in optional, name, value, remedy)
     if chosen in ("gaussian", "laplace"):
         require(
             (epsilon is None) != (noise_multiplier is None),
@@ -443,27 +449,16 @@ def plan(
             "give either epsilon (with delta) or noise_multiplier, not both and not neither",
         )
         require(epsilon is None or delta is not None, "delta", delta, "give delta with epsilon")
-        require(not options, "privacy", options, f"{chosen} takes no such option")
     elif chosen == "none":
         require(not wanted, "mechanism", chosen, "without noise no epsilon can be met: leave epsilon out")
-        require(not options, next(iter(options), ""), next(iter(options.values()), None), "needs a mechanism: name one")
     else:
         local = trust == "local" or chosen != "privunit"
         require(local, "trust", trust, f"{chosen} noise is added by each client: set trust to local")
-        needed = ("eps0", "eps1", "eps2") if chosen == "privunit" else ("epsilon",)
-        words = (
-            "message_eps0, message_eps1 and message_eps2"
-            if chosen == "privunit"
-            else "message_epsilon and message_delta"
-        )
-        remedy = f"{chosen} is calibrated a message at a time: give {words}"
+        remedy = f"{chosen} is calibrated a message at a time: give {', '.join(needed)}"
         require(not wanted, "epsilon", epsilon if epsilon is not None else noise_multiplier, remedy)
         for name in needed:
-            require(f"message_{name}" in options, f"message_{name}", None, remedy)
+            require(name in options, name, None, remedy)
         options = {name.removeprefix("message_"): value for name, value in options.items()}
-        if chosen == "privunit":
-            extra = next((name for name in options if name not in (*needed, "gamma")), None)
-            require(extra is None, str(extra), extra, f"privunit takes {words}, and gamma")
     return Plan(
         algorithm, rounds, drawn, chosen, trust, related, epsilon, delta, noise_multiplier, options, calibration
     )
