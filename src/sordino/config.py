@@ -39,7 +39,7 @@ class TaskSection(_Section):
     name: str
     clients: int | None = None
     partition: str | None = None
-    model: str = "logistic"
+    model: str | None = None
     partition_seed: int = 0
     augment: str | None = None
     options: dict[str, Any] = {}  # of the data set: scale = 2.0 of quadratics, for instance

@@ -13,6 +13,7 @@ from sordino.errors import InvalidInput
 from sordino.privacy.accountants import epsilon_of
 from sordino.privacy.events import ByHolder, Disjoint, Gaussian, Repeated
 from sordino.report.sweeps import tidy_table, tuning_cost
+from sordino.simulation.tasks import PROBLEMS
 from sordino.types import Observer, Relation
 
 ADD, REPLACE = Relation.ADD_REMOVE, Relation.REPLACE_ONE
@@ -116,6 +117,20 @@ def test_a_start_made_from_data_is_said():
     other = so.task("linear-regression", clients=4, d=3)
     codes = {warning.code for warning in plan.resolve(other.d, other.clients, other).certificate.warnings}
     assert "start-depends-on-data" not in codes
+
+
+def test_measures_on_the_clients_own_records_are_said_where_something_is_promised():
+    method = so.fedavg(local_steps=1, local_lr=0.1, bound=so.clip(1.0))
+
+    def said(task, **options):
+        certificate = so.plan(method, rounds=2, **options).resolve(task.d, task.clients, task).certificate
+        return "measured-on-clients" in {warning.code for warning in certificate.warnings}
+
+    for problem in PROBLEMS:
+        task = so.task(problem)
+        assert said(task, noise_multiplier=1.0)
+        assert not said(task)
+    assert not said(so.task("digits", clients=4), noise_multiplier=1.0)  # it has a test set
 
 
 def test_a_model_user_gains_from_others_noise_only_where_a_method_says_that_it_uses_sums_alone():

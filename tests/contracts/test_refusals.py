@@ -196,6 +196,9 @@ def test_refused_with_a_remedy(ask, remedy):
         (lambda: so.plan(FEDAVG, rounds=1, mechanism="binomial", message_epsilon=1.0, levels=4, coins=9), "coins"),
         (lambda: so.plan(FEDAVG, rounds=1, mechanism="laplace", noise_multiplier=1.0, levels=4), "levels"),
         (lambda: so.plan(FEDAVG, rounds=1, gamma=0.5), "gamma"),
+        (lambda: so.task("quadratics", model="logistic"), "model"),
+        (lambda: so.task("quadratics", partition_seed=3), "partition_seed"),
+        (lambda: so.task("quadratics", augment="crop-flip"), "augment"),
     ],
 )
 def test_bad_input_names_the_field_and_the_value(ask, field):

@@ -95,7 +95,8 @@ class Plan:
         """Calibrate the noise and certify, for d parameters and this many clients; the task says who holds how much."""
         _require_cohort(self.cohort, clients)
         resolved = self._resolve(d, clients, task)
-        warnings = (*resolved.certificate.warnings, *_warnings_about(task))
+        outside = () if self.mechanism == "none" else _warnings_about(task)
+        warnings = (*resolved.certificate.warnings, *outside)
         return dataclasses.replace(resolved, certificate=dataclasses.replace(resolved.certificate, warnings=warnings))
 
     def _resolve(self, d: int, clients: int, task: Task | None) -> Resolved:
@@ -476,16 +477,21 @@ def _of(algorithm: Any, name: str, *arguments: Any) -> Any:
 
 
 def _warnings_about(task: Task | None) -> Iterator[Warning]:
-    """What is not covered because the data decided it before the first round."""
-    if task is not None and task.starts_near_data:
+    """What is not covered because the data decide it outside of the rounds."""
+    if task is None:
+        return
+    if task.starts_near_data:
         text = "the first model is made from all clients' data: the certificate covers the rounds, not the start"
         yield Warning("start-depends-on-data", text)
-    if task is not None and task.classes_counted:
+    if task.classes_counted:
         text = (
             f"the model has {task.data.classes} outputs, one more than the largest label, and so its shape gives that "
             "label away: say how many classes there are, options = { classes = ... }"
         )
         yield Warning("shape-depends-on-data", text)
+    if task.measured_on_clients:
+        text = "there is no test set, and what is measured is computed on the clients' own records: not covered"
+        yield Warning("measured-on-clients", text)
 
 
 def _require_cohort(cohort: Cohort, clients: int) -> None:

@@ -63,6 +63,11 @@ class Task:
         """Records of the largest client."""
         return int(self.data.size.max())
 
+    @property
+    def measured_on_clients(self) -> bool:
+        """Whether the test set is the clients' own records, as of a problem with a known minimum."""
+        return self.data.x_test is self.data.x
+
     @cached_property
     def d(self) -> int:
         """Number of parameters."""
@@ -143,7 +148,7 @@ def task(
     *,
     clients: int | None = None,
     partition: str | None = None,
-    model: str = "logistic",
+    model: str | None = None,
     partition_seed: int = 0,
     augment: str | None = None,
     **options: Any,
@@ -157,7 +162,7 @@ def task(
       name: of the data set, or npz:FOLDER, csv:FILE, hf:NAME; or of a problem.
       clients: how many; with a natural partition, as many as there are.
       partition: "iid", "shards:K", "dirichlet:A", "quantity:A" or "natural" (the default where there is one).
-      model: "logistic", "mlp:300,300", "cnn", "resnet20:batch", ...
+      model: "logistic" (the default of a data set), "mlp:300,300", "cnn", "resnet20:batch", ...
       partition_seed: of the dealing.
       augment: "crop-flip" changes a client's images at random before each gradient; "none" is as if left out.
       options: for the data set's loader; of quadratics `d`, `rank`, `scale` (how far off w_0 is) and `seed`; of
@@ -169,9 +174,10 @@ def task(
     known = f"use one of {', '.join(AUGMENTATIONS)}, none, or leave it out"
     require(augment is None or augment in AUGMENTATIONS, "augment", augment, known)
     if name in PROBLEMS:
-        require(
-            partition is None, "partition", partition, "the clients of this problem have their own records: leave out"
-        )
+        dealt = "the clients of this problem have their own records: leave out"
+        require(partition is None, "partition", partition, dealt)
+        require(partition_seed == 0, "partition_seed", partition_seed, dealt)
+        require(model is None, "model", model, "this problem has its own loss: leave out")
         require(augment is None, "augment", augment, "is for images: leave out")
         check_options(name, PROBLEMS[name], options)
         return PROBLEMS[name](clients, **options)
@@ -180,7 +186,7 @@ def task(
     if scheme != "natural":
         require(clients is not None, "clients", clients, f"say how many clients {name} is dealt to")
     data = _partition(dataset, scheme, clients, partition_seed)
-    made = get(model, tuple(np.shape(data.x)[1:]), data.classes)
+    made = get(model or "logistic", tuple(np.shape(data.x)[1:]), data.classes)
     change = None if augment is None else AUGMENTATIONS[augment]
     return Task(name, data, made, augment=change, classes_counted=dataset.classes_counted)
 
