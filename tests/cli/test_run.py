@@ -68,6 +68,11 @@ def test_files(finished):
     assert [row["round"] for row in rows] == [1, 2, 3]
     assert all(0 <= row["accuracy"] <= 1 for row in rows)
     assert rows[0]["epsilon"] < rows[1]["epsilon"] < rows[2]["epsilon"] <= 8.0
+    promised = json.loads((folder / "certificate.json").read_text())["guarantees"]
+    (total,) = (each for each in promised if each["scope"] == "all rounds" and each["epsilon"] == rows[2]["epsilon"])
+    for part in ("unit", "relation", "observer", "accountant"):  # an epsilon says whose it is wherever it stands
+        assert all(total[part] in row["epsilon_of"] for row in rows)
+    assert all(f"delta {total['delta']:g}," in row["epsilon_of"] for row in rows)
     assert json.loads((folder / "environment.json").read_text())["seed"] == 5
     assert tomllib.loads((folder / "config.toml").read_text())["run"] == {"rounds": 3, "cohort": "full", "seed": 5}
 
@@ -76,7 +81,7 @@ def test_what_is_not_private_says_so(finished):
     """At the top only what test data and the accountant give; all that was computed on clients' data lies below."""
     for line in (finished[0] / "metrics.jsonl").read_text().splitlines():
         row = json.loads(line)
-        assert set(row) == {"round", "test_loss", "accuracy", "epsilon", "not_private"}
+        assert set(row) == {"round", "test_loss", "accuracy", "epsilon", "epsilon_of", "not_private"}
         assert set(row["not_private"]) >= {"participants", "mean_norm", "clipped_share", "dropped", "signal_to_noise"}
         assert row["not_private"]["participants"] == 20
 

@@ -46,5 +46,5 @@ def demo_command(
     )
     console.print("[bold]Who could learn what about one client[/]")
     console.print(str(run.certificate))
-    plot_history(run.history, "digits, one client a person, DP-NormFedAvg", picture, run.certificate)
+    plot_history(run.history, "digits, one client a person, DP-NormFedAvg", picture)
     console.print(f"\naccuracy and epsilon over rounds: {picture}")

@@ -77,7 +77,7 @@ def run_command(
         run = _simulate(config, plan, task, folder, resume, progress)
     measure = measure_of(run.history[-1])[0]
     picture = folder / f"{measure}.png"
-    plot_history(run.history, f"{task.name}, {plan.mechanism} noise", picture, run.certificate)
+    plot_history(run.history, f"{task.name}, {plan.mechanism} noise", picture)
     result = {
         "run": str(folder),
         "rounds": plan.rounds,
@@ -166,6 +166,8 @@ def live_progress(rounds: int) -> Iterator[Progress]:
             epsilon = row["epsilon"]
             finite = isinstance(epsilon, float) and math.isfinite(epsilon)
             spent = f"epsilon so far {format_epsilon(epsilon)}" if finite else "not private"
+            if finite and not bar.disable and not bar.tasks[rounds_bar].completed:  # said once, above the bar
+                console.print(f"epsilon of {row['epsilon_of']}", highlight=False)
             measured = f"accuracy {100 * row['accuracy']:.1f} %" if "accuracy" in row else ""
             if "suboptimality" in row:
                 measured = f"suboptimality {row['suboptimality']:.3g}"

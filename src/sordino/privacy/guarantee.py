@@ -45,15 +45,28 @@ class Guarantee:
         """Whether anything is promised at all."""
         return math.isfinite(self.epsilon) and self.delta < 1
 
+    @property
+    def whose(self) -> str:
+        """What an epsilon must say where it stands alone: of whom, against whom, at which delta, how computed."""
+        text = f"{self._protected} ({self.relation}) against the {self.observer} at delta {format_delta(self.delta)}"
+        return f"{text}, {self.accountant}{self._assumed}"
+
     def __str__(self) -> str:
         over = "in one round" if self.rounds == 1 else f"over all {self.rounds} rounds"
-        units = "" if self.units is None else f" of {self.units}"
-        units += "" if self.client is None else f" of {self.client}"
         figures = f"epsilon = {format_epsilon(self.epsilon)}, delta = {format_delta(self.delta)}"
         if not self.private:
             figures = f"no guarantee ({figures})"
-        text = f"{self.observer}, {over}: {figures} for one {self.unit}{units} ({self.relation}; {self.accountant})"
-        return text + "".join(f"; assuming {assumption}" for assumption in self.assumptions)
+        protected = f"for {self._protected} ({self.relation}; {self.accountant})"
+        return f"{self.observer}, {over}: {figures} {protected}{self._assumed}"
+
+    @property
+    def _protected(self) -> str:
+        units = "" if self.units is None else f" of {self.units}"
+        return f"one {self.unit}{units}" + ("" if self.client is None else f" of {self.client}")
+
+    @property
+    def _assumed(self) -> str:
+        return "".join(f"; assuming {assumption}" for assumption in self.assumptions)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; an infinite epsilon is the string "inf", which JSON can carry."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from textwrap import fill
 from typing import Any
-
-from sordino.privacy.guarantee import Certificate
 
 __all__ = ["measure_of", "plot_history"]
 
@@ -25,7 +24,7 @@ def measure_of(row: dict[str, Any]) -> tuple[str, str, float]:
     return next(measure for measure in MEASURES if measure[0] in row)
 
 
-def plot_history(history: list[dict[str, Any]], title: str, path: Path, certificate: Certificate) -> None:
+def plot_history(history: list[dict[str, Any]], title: str, path: Path) -> None:
     """Test accuracy (suboptimality, without classes) to the left, epsilon spent to the right, over rounds."""
     from matplotlib.figure import Figure
 
@@ -41,10 +40,8 @@ def plot_history(history: list[dict[str, Any]], title: str, path: Path, certific
     if all(isinstance(value, float) and math.isfinite(value) for value in spent):
         epsilon = axes.twinx()
         epsilon.plot(rounds, spent, color="tab:red", linestyle="--")
-        # The rows follow the observer for whom the noise was made: the first who is promised anything.
-        total = next(each for each in certificate.guarantees if each.scope == "all rounds" and each.epsilon < math.inf)
-        whose = f"{total.observer}, delta = {total.delta:g}, {total.unit}, {total.relation}"
-        epsilon.set_ylabel(f"epsilon spent ({whose})", fontsize="small")
+        epsilon.set_ylabel("epsilon spent")
+        figure.supxlabel(fill(f"epsilon of {history[-1]['epsilon_of']}", 110), fontsize="x-small", color="tab:red")
         epsilon.yaxis.label.set_color("tab:red")
         epsilon.set_ylim(bottom=0)
     figure.savefig(path, dpi=130)

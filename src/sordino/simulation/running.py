@@ -7,6 +7,7 @@ already holds them. This is why a run can only be resumed with the configuration
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import math
@@ -25,7 +26,7 @@ import numpy as np
 
 import sordino
 from sordino.errors import InvalidInput, require
-from sordino.privacy.accountants import epsilon_of
+from sordino.privacy.accountants import account_of, epsilon_of
 from sordino.privacy.events import Composed, passing_anew
 from sordino.privacy.guarantee import Certificate
 from sordino.privacy.ledger import Ledger, read_ledger
@@ -256,7 +257,7 @@ def metrics_row(
     return {
         "round": rounds,
         **measured,
-        "epsilon": spent(rounds, plan, resolved),
+        **spent(rounds, plan, resolved),
         **(
             {}
             if info.server is None
@@ -272,11 +273,13 @@ def metrics_row(
     }
 
 
-def spent(rounds: int, plan: Plan, resolved: Resolved) -> float | str:
-    """epsilon so far, against the observer who is promised something; "inf" for JSON."""
-    delta = resolved.certificate.total(resolved.promised).delta
-    epsilon = epsilon_of(resolved.event_for(resolved.promised, rounds), delta, plan.relation)
-    return epsilon if math.isfinite(epsilon) else "inf"
+def spent(rounds: int, plan: Plan, resolved: Resolved) -> dict[str, float | str]:
+    """epsilon so far, against the observer who is promised something, and whose it is; "inf" for JSON."""
+    total = resolved.certificate.total(resolved.promised)
+    event = resolved.event_for(resolved.promised, rounds)
+    epsilon = epsilon_of(event, total.delta, plan.relation)
+    so_far = dataclasses.replace(total, accountant=account_of(event, plan.relation).accountant)
+    return {"epsilon": epsilon if math.isfinite(epsilon) else "inf", "epsilon_of": so_far.whose}
 
 
 def storable(value: Any) -> Any:

@@ -305,7 +305,7 @@ def _run_one_block(
         first, carries, histories = bookmark.load(carries, len(block.points), stops)
         for number, history in zip(block.points, histories, strict=True):
             for row in history:  # what is promised follows from the plan, not from a file
-                row["epsilon"] = spent(row["round"], points[number].plan, resolved[number])
+                row |= spent(row["round"], points[number].plan, resolved[number])
     models: list[np.ndarray] = []  # [evaluation][point, d]
     for start, stop in segments(first, block.rounds, every):
         if keep is not None and bookmark is not None and keep.out_of_time():
