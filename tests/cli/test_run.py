@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import tomllib
 from pathlib import Path
@@ -75,6 +76,12 @@ def test_files(finished):
     assert all(f"delta {total['delta']:g}," in row["epsilon_of"] for row in rows)
     assert json.loads((folder / "environment.json").read_text())["seed"] == 5
     assert tomllib.loads((folder / "config.toml").read_text())["run"] == {"rounds": 3, "cohort": "full", "seed": 5}
+
+
+def test_the_page_names_every_file_of_a_run(finished):
+    page = (Path(__file__).parents[2] / "docs" / "run_file.md").read_text().partition("## What a run leaves")[2]
+    named = {name for first in re.findall(r"^\| (`.*?) \|", page, re.M) for name in re.findall(r"`(.*?)`", first)}
+    assert named == {path.name for path in finished[0].iterdir() if path.suffix != ".lock"}
 
 
 def test_what_is_not_private_says_so(finished):
