@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from sordino.errors import InvalidInput, require
@@ -39,12 +40,11 @@ def require_folder(field: str, path: Path) -> None:
 
 @contextmanager
 def working(what: str) -> Iterator[None]:
-    """A spinner for anything that may take more than a moment; silent when stderr is not a terminal."""
+    """A spinner and the time so far, where nobody knows how long it takes; silent when stderr is not a terminal."""
     console = Console(stderr=True)
-    if not console.is_terminal:
-        yield
-        return
-    with console.status(what):
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+        bar.add_task(what, total=None)
         yield
 
 
