@@ -14,6 +14,7 @@ computed from private data, without bound or noise, so this network keeps none:
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import jax
@@ -25,7 +26,7 @@ from sordino.models.mlp import Dense, dense
 from sordino.models.model import Array, Model, classifier
 from sordino.types import Key
 
-__all__ = ["Block", "Norm", "ResNet20", "resnet20"]
+__all__ = ["Block", "Norm", "ResNet20", "resnet20", "scores"]
 
 WIDTHS = (16, 32, 64)
 BLOCKS = 3  # of two convolutions each, at every width: 3 x 3 x 2 + the first + the last = 20 layers
@@ -83,25 +84,29 @@ def resnet20(
         )
 
     def logits(params: ResNet20, x: Array, weight: Array) -> Array:
-        wide = params.kernel.dtype
-        narrow = jnp.bfloat16 if dtype == "bfloat16" else wide
-
-        def layer(x: Array, kernel: Array, n: Norm, stride: int = 1) -> Array:
-            x = conv2d(x, kernel.astype(narrow), stride=stride, padding="SAME").astype(wide)
-            standard = _by_group(x) if norm == "group" else _by_batch(x, weight)
-            return (n.scale[:, None, None, None] * standard + n.shift[:, None, None, None]).astype(narrow)
-
-        x = x.transpose(3, 1, 2, 0).astype(narrow)
-        x = jax.nn.relu(layer(x, params.kernel, params.norm))
-        for block in params.blocks:
-            shortcut = _shortcut(x, block.kernel1.shape[-1])
-            stride = 1 if shortcut is x else 2
-            x = jax.nn.relu(layer(x, block.kernel1, block.norm1, stride))
-            x = jax.nn.relu(layer(x, block.kernel2, block.norm2) + shortcut)
-        return params.dense(jnp.mean(x.astype(wide), axis=(1, 2)).T)
+        return scores(params, x, _by_group if norm == "group" else lambda x: _by_batch(x, weight), dtype)
 
     chunk = CHUNK if norm == "group" else None
     return classifier(init, logits, "resnet20", input_shape=input_shape, chunk=chunk)
+
+
+def scores(params: ResNet20, x: Array, standardize: Callable[[Array], Array], dtype: str = "float32") -> Array:
+    """Logits, where `standardize` gives what a convolution [C, H, W, N] has found mean 0 and variance 1."""
+    wide = params.kernel.dtype
+    narrow = jnp.bfloat16 if dtype == "bfloat16" else wide
+
+    def layer(x: Array, kernel: Array, n: Norm, stride: int = 1) -> Array:
+        standard = standardize(conv2d(x, kernel.astype(narrow), stride=stride, padding="SAME").astype(wide))
+        return (n.scale[:, None, None, None] * standard + n.shift[:, None, None, None]).astype(narrow)
+
+    x = x.transpose(3, 1, 2, 0).astype(narrow)
+    x = jax.nn.relu(layer(x, params.kernel, params.norm))
+    for block in params.blocks:
+        shortcut = _shortcut(x, block.kernel1.shape[-1])
+        stride = 1 if shortcut is x else 2
+        x = jax.nn.relu(layer(x, block.kernel1, block.norm1, stride))
+        x = jax.nn.relu(layer(x, block.kernel2, block.norm2) + shortcut)
+    return params.dense(jnp.mean(x.astype(wide), axis=(1, 2)).T)
 
 
 def _shortcut(x: Array, channels: int) -> Array:
