@@ -7,6 +7,7 @@ Python callers can also catch it as the `ValueError` that it is.
 from __future__ import annotations
 
 import operator
+from enum import Enum
 from typing import Any
 
 __all__ = ["BudgetExceeded", "InvalidInput", "LedgerError", "Refused", "SordinoError", "require", "require_count"]
@@ -20,8 +21,15 @@ class InvalidInput(SordinoError):
     """A value that cannot be meant: names the field, shows the value, says what to do."""
 
     def __init__(self, field: str, value: Any, remedy: str) -> None:
-        super().__init__(f"{field} = {value!r}: {remedy}")
+        super().__init__(f"{field} = {_as_written(value)!r}: {remedy}")
         self.field, self.value, self.remedy = field, value, remedy
+
+
+def _as_written(value: Any) -> Any:
+    """What a user wrote for a value of our own: "add-remove" of a relation, and a function's name."""
+    if isinstance(value, Enum):
+        return value.value
+    return getattr(value, "__name__", value) if callable(value) else value
 
 
 class Refused(SordinoError):

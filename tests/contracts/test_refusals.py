@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import sordino as so
+from sordino.data.augmentation import crop_flip
 from sordino.errors import InvalidInput, Refused, SordinoError
 from sordino.privacy import certify, published
 from sordino.privacy.accountants import epsilon_of
@@ -317,3 +318,9 @@ def test_failure_probability_leaves_delta_before_epsilon_is_computed():
     plain = Repeated(Pure(0.1), 10)
     assert epsilon_of(event, 1e-6) == pytest.approx(epsilon_of(plain, 1e-6 - 1e-7), rel=1e-6)
     assert epsilon_of(event, 1e-8) == float("inf")
+
+
+def test_a_value_stands_in_the_message_as_it_is_written():
+    assert str(InvalidInput("relation", ADD, "no")) == "relation = 'add-remove': no"
+    assert str(InvalidInput("augment", crop_flip, "no")) == "augment = 'crop_flip': no"
+    assert str(InvalidInput("bound", so.clip(1.0), "no")) == "bound = Clip(bound=1.0): no"
