@@ -390,9 +390,10 @@ def plan(
       calibration: "numeric", the least noise that meets epsilon; or "norm-ec", the formula of that paper (with local
         trust), which does not: the certificate says what it gives.
       options: of methods that protect records `noise`, "numeric" or "theorem-2.1"; of qtdl and binomial `levels`,
-        `message_epsilon`, `message_delta`, `mu`, of qtdl also `noise` and `output`. Each message (with central trust, the sum) meets
-        (message_epsilon, message_delta); the certificate says what all of them together cost at `delta`. Of
-        privunit: `message_eps0` and `message_eps1` of the direction, `message_eps2` of the norm, and `gamma`.
+        `message_epsilon`, `message_delta`, `mu`, of qtdl also `noise` and `output`. Each message (with central trust,
+        the sum) meets (message_epsilon, message_delta); the certificate says what all of them together cost at
+        `delta`. Of privunit: `message_eps0` and `message_eps1` of the direction, `message_eps2` of the norm, and
+        `gamma`.
     """
     require_count(rounds, "rounds")
     drawn = parse_cohort(cohort)
