@@ -28,7 +28,7 @@ from sordino.privacy.events import (
 )
 from sordino.privacy.sampling import WithoutReplacement
 from sordino.simulation.record_planning import shuffled_event
-from sordino.types import Observer, Relation, Unit
+from sordino.types import Memory, Observer, Relation, Unit
 
 REPLACE = Relation.REPLACE_ONE
 TASK = so.task("linear", clients=3, records=40, d=4, loss="logit", l2=0.1)
@@ -109,9 +109,66 @@ def test_each_hospital_is_named(needs):
         assert f"server, over all 10 rounds: epsilon = 1.0000, delta = 1e-05 for one record of {line}" in text
 
 
+def test_noise_that_no_float32_has_is_refused():
+    for lipschitz in (1e-37, 1e38, [1.0, 1e-37, 1.0], math.nan):
+        with pytest.raises(InvalidInput, match="lipschitz"):
+            so.noisy_mb_sgd(**(USUAL | {"lipschitz": lipschitz}))
+    tiny = so.noisy_mb_sgd(**(USUAL | {"lipschitz": 1e-30}))
+    assert math.isfinite(resolved(method=tiny).certificate.total(Observer.SERVER).epsilon)
+    with pytest.raises(InvalidInput, match="no float32"):
+        resolved(method=tiny, epsilon=None, noise_multiplier=1e-8)
+
+
+def test_what_is_not_said_of_sums_and_memory_is_not_gained_from():
+    """A model user gains from the noise of all only where the server uses sums alone, and memory is asked about."""
+
+    class Careless(type(so.noisy_mb_sgd(**USUAL))):
+        only_sums = False
+
+    class Remembers(type(so.noisy_mb_sgd(**USUAL))):
+        memory = Memory.EXACT
+
+    method = so.noisy_mb_sgd(**USUAL, batch_size=10)
+    fields = {field.name: getattr(method, field.name) for field in dataclasses.fields(method)}
+    usual, careless = resolved(method=method).certificate, resolved(method=Careless(**fields)).certificate
+    assert usual.total(Observer.MODEL_USER).epsilon < usual.total(Observer.SERVER).epsilon / 1.5
+    assert careless.total(Observer.MODEL_USER).epsilon == careless.total(Observer.SERVER).epsilon
+    with pytest.raises(Refused, match="memory"):
+        resolved(method=Remembers(**fields))
+
+
+def test_clients_of_one_name_are_refused():
+    """Their guarantees are kept by name: one would stand for both."""
+    task = dataclasses.replace(TASK, data=TASK.data._replace(names=("ward", "ward", "other")))
+    with pytest.raises(InvalidInput, match="names"):
+        resolved(task=task)
+
+
+def test_records_that_overlap_are_said():
+    def said(task):
+        return "records-overlap" in {warning.code for warning in resolved(task=task).certificate.warnings}
+
+    assert said(dataclasses.replace(TASK, records_overlap=True))
+    assert not said(TASK)
+
+
+def test_windows_of_one_text_overlap(needs):
+    needs("tiny-shakespeare")
+    assert so.task("tiny-shakespeare").records_overlap
+
+
+def test_without_noise_no_option_is_overlooked():
+    for wrong in ({"noise": "numeric"}, {"levels": 3}, {"trust": "banana"}):
+        with pytest.raises(InvalidInput, match=next(iter(wrong))):
+            so.plan(so.noisy_mb_sgd(**USUAL), rounds=1, **wrong)
+
+
 def test_many_clients_are_printed_as_a_range_and_listed_in_json():
     task = so.task("linear", clients=25, records=4, d=2, loss="logit", l2=0.1)
     plan = resolved(task=task, epsilon=[*np.linspace(0.5, 1.0, 25)], delta=1e-3)
+    line = next(line for line in str(plan.certificate).splitlines() if line.startswith("model user") and "25" in line)
+    assert "model user, over all 10 rounds, each of 25 clients for its own records: epsilon from" in line
+    assert "replace-one; exact Gaussian; assuming every other client adds its noise" in line
     assert "each of 25 clients for its own records: epsilon from 0.5000 to 1.0000" in str(plan.certificate)
     assert "client 7" not in str(plan.certificate)
     named = [g["client"] for g in plan.certificate.to_json()["guarantees"] if g["client"]]
@@ -136,7 +193,8 @@ def test_shuffling_needs_less_noise_where_it_hides():
     server, peer = (shuffled.certificate.total(observer) for observer in (Observer.SERVER, Observer.PEER))
     assert 0.4 < server.epsilon <= 0.5
     assert peer.epsilon > server.epsilon  # it knows its own message
-    assert "a shuffler hides who sent which of 1000 messages" in server.assumptions
+    hidden = "a shuffler hides who sent which of 1000 messages"
+    assert server.assumptions == (hidden, "every other client adds its noise")  # clean messages of others hide nothing
     assert shuffled.noise["noise_std_by_secure_aggregation"] < float(shuffled.mechanism.each.noise_std[0])
     assert "shuffle-adds-nothing" not in [warning.code for warning in shuffled.certificate.warnings]
 

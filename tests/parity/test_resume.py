@@ -147,6 +147,23 @@ def small_run(folder: Path, *, resume: bool = False, rounds: int = 4) -> running
     return so.simulate(plan, TASK, folder=folder, resume=resume, evaluate_every=2)
 
 
+def test_promises_are_never_taken_from_metrics(tmp_path):
+    """Rows that another version, or another hand, has written: what was spent is computed anew."""
+    whole = small_run(tmp_path / "run")
+    path = tmp_path / "run" / "metrics.jsonl"
+    right = path.read_text()
+    rows = [json.loads(line) for line in right.splitlines()]
+    for row in rows:
+        row["epsilon"] *= 0.01
+        del row["epsilon_of"]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    again = small_run(tmp_path / "run", resume=True)
+    for key in ("epsilon", "epsilon_of"):
+        assert [row[key] for row in again.history] == [row[key] for row in whole.history]
+    written = [json.loads(line) for line in path.read_text().splitlines()]
+    assert written == [json.loads(line) for line in right.splitlines()]
+
+
 TASK = so.task("digits", clients=6)
 WRITES = [(Ledger, "append"), (running.RunFiles, "append_metrics"), (running, "save_checkpoint")]
 

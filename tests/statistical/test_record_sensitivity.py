@@ -14,9 +14,10 @@ from scipy import stats
 
 import sordino as so
 from sordino.algorithms.local import ClientData
-from sordino.algorithms.minibatch import Broadcast, RecordGradients
+from sordino.algorithms.minibatch import BLOCK, Broadcast, RecordGradients
 from sordino.models import Batch, linear
 from sordino.simulation.engine import Carry, Setting, run_rounds
+from sordino.simulation.record_planning import _about_sums
 
 D, N = 5, 12
 MODEL = linear("ridge", D)
@@ -105,3 +106,33 @@ def test_every_client_draws_noise_of_its_own_scale():
         noise = sent[:, i].ravel()
         assert stats.kstest(noise, "norm", (noise.mean(), std[i])).pvalue > 1e-6
         assert stats.kstest(noise, "norm", (noise.mean(), std[(i + 1) % 3])).pvalue < 1e-6
+
+
+def test_rounding_moves_a_long_sum_no_further_than_is_said():
+    """In the public order of one pass: a sum that is pushed over a power of two, and blocks that then round up.
+
+    A plain sum moved by 2.06 here, and by 9.9 for eight times as many records.
+    """
+    blocks, v = 128, 0.96875
+    n = BLOCK * (2 * blocks + 1)
+    ahead = np.zeros(n)
+    ahead[: BLOCK * blocks] = 0.5  # 2^14 in all
+    ahead[BLOCK * blocks], ahead[BLOCK * blocks + 1] = v, -v
+    ahead[BLOCK * (blocks + 1) :: BLOCK] = -(2.0**-10)  # half of the last place of 2^14
+    order = ClientData(None, None, None, 0, n, n, 0).shuffled(jax.random.fold_in(jax.random.key(0), 0))
+
+    @jax.jit
+    def mean(x: jax.Array) -> jax.Array:
+        data = ClientData(lambda w, batch: batch.x[0] @ w, x, x[:, 0], jnp.int32(0), jnp.int32(n), n, jnp.int32(0))
+        received = Broadcast(jnp.zeros(1), jnp.int32(0))
+        return gradients(1.0, n, one_pass=True)(jax.random.key(1), received, data)[0][0]
+
+    found = []
+    for replaced in (-v, v):
+        ahead[BLOCK * blocks + 1] = replaced
+        found.append(n * float(mean(jnp.zeros((n, 1)).at[order, 0].set(jnp.asarray(ahead, jnp.float32)))))
+    assert found[0] == pytest.approx(2.0**14 - blocks * 2.0**-10, abs=0.01)
+    assert abs(found[1] - found[0]) <= 2 * v * 1.002
+    (warning,) = _about_sums(n)
+    assert "2 % more than is accounted" in warning.message
+    assert not _about_sums(20_000)

@@ -43,6 +43,7 @@ from numpy.typing import NDArray
 
 from sordino.algorithms.local import ClientData
 from sordino.bounding import Clip
+from sordino.bounding._norm import require_bound
 from sordino.errors import InvalidInput, require, require_count
 from sordino.models import Batch
 from sordino.privacy.events import Event
@@ -64,7 +65,7 @@ __all__ = [
 
 Numbers: TypeAlias = NDArray[np.float64]
 PerClient: TypeAlias = float | list[float]  # one number for all clients, or one each
-_BLOCK = 256  # records whose gradients are in memory at a time
+BLOCK = 256  # records whose gradients are in memory at a time
 WEIGHTS = ("clients", "records")
 
 
@@ -146,9 +147,9 @@ class RecordGradients:
 
     @staticmethod
     def _clipped_sum(w: Vector, batch: Batch, L: jax.Array, data: ClientData) -> tuple[Vector, jax.Array, jax.Array]:
-        """sum_x clip(grad f(w, x), L), a block of records at a time."""
+        """sum_x clip(grad f(w, x), L), a block of records at a time; what sums of blocks lose to rounding is kept."""
         clip, here = Clip(L), batch.weight > 0
-        size = min(_BLOCK, here.shape[0])
+        size = min(BLOCK, here.shape[0])
         pad = -here.shape[0] % size
 
         def cut(leaf: jax.Array) -> jax.Array:
@@ -160,12 +161,19 @@ class RecordGradients:
             return jnp.where(present, g, 0.0), info.clipped & present, info.dropped & present
 
         def block(carry: Any, part: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[Any, None]:
-            total, clipped, dropped = carry
-            g, cut_off, lost = jax.vmap(gradient)(*part)
-            return (total + g.sum(axis=0), clipped | cut_off.any(), dropped | lost.any()), None
+            total, rest, clipped, dropped = carry
+            each, cut_off, lost = jax.vmap(gradient)(*part)
+            g = each.sum(axis=0)
+            # One record may move `total` over a power of two, and all that follows would round differently.
+            new = total + g
+            added = new - total
+            rest = rest + ((total - (new - added)) + (g - added))  # Knuth's exact error of the sum
+            return (new, rest, clipped | cut_off.any(), dropped | lost.any()), None
 
-        start = (jnp.zeros_like(w), jnp.bool_(False), jnp.bool_(False))
-        return jax.lax.scan(block, start, (cut(batch.x), cut(batch.y), cut(here)))[0]
+        start = (jnp.zeros_like(w), jnp.zeros_like(w), jnp.bool_(False), jnp.bool_(False))
+        parts = (cut(batch.x), cut(batch.y), cut(here))
+        total, rest, clipped, dropped = jax.lax.scan(block, start, parts)[0]
+        return total + rest, clipped, dropped
 
 
 def project(w: Vector, D: Scalar) -> Vector:
@@ -201,6 +209,7 @@ class _RecordLevel:
 
     unit = Unit.RECORD
     memory = Memory.NONE
+    only_sums = True  # of the messages the server uses their sum alone
     releases_a_round = 1
     adds_noise = False  # the engine adds it to the message
     uses_smoothness = True
@@ -548,7 +557,9 @@ def _asked(
 ) -> Asked:
     require(bound is None, "bound", bound, "leave out: `lipschitz` clips the gradient of each record instead")
     L = tuple(map(float, lipschitz)) if isinstance(lipschitz, list | tuple) else (float(lipschitz),)
-    require(bool(L) and all(0 < value < math.inf for value in L), "lipschitz", lipschitz, "must be positive")
+    require(bool(L), "lipschitz", lipschitz, "give one number, or one for each client")
+    for value in L:
+        require_bound("lipschitz", value)
     require(0 < radius < math.inf, "radius", radius, "must be positive and finite")
     require(mu >= 0, "mu", mu, "must not be negative")
     K = None

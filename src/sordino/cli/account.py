@@ -351,7 +351,10 @@ def shuffle_command(
     """Amplification by shuffling one message from each of n clients."""
     with working("accounting"):
         epsilon = shuffle_epsilon(eps0, n, delta, delta0, method)
-    trust = Warning("shuffler", "holds against whoever sees the shuffled messages, if the shuffler is honest")
+    trust = Warning(
+        "shuffler",
+        "holds against whoever sees the shuffled messages, if the shuffler is honest and the others add their noise",
+    )
     result = {"mechanism": "shuffle", "eps0": eps0, "n": n, "method": method, "epsilon": epsilon, "delta": delta}
     accountant = f"shuffling, Feldman-McMillan-Talwar 2021, {method}"
     show("Shuffling", result | _statement("replace-one", Observer.SERVER, accountant, (trust,)), as_json=json)

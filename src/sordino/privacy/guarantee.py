@@ -222,5 +222,7 @@ def _ranges(guarantees: list[Guarantee]) -> list[str]:
         low, high = min(g.epsilon for g in own), max(g.epsilon for g in own)
         delta = format_delta(max(g.delta for g in own))
         figures = f"epsilon from {format_epsilon(low)} to {format_epsilon(high)}, delta at most {delta}"
-        lines.append(f"{observer}, each of {len(own)} clients for its own records: {figures}")
+        how = "; ".join(dict.fromkeys(f"{g.relation}; {g.accountant}{g._assumed}" for g in own))
+        over = f"over all {max(g.rounds for g in own)} rounds, " if own[0].rounds > 1 else "in one round, "
+        lines.append(f"{observer}, {over}each of {len(own)} clients for its own records: {figures} ({how})")
     return lines

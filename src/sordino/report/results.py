@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from sordino.privacy.guarantee import format_delta, format_epsilon
+
 __all__ = ["promise_lines", "results_page", "spread_lines", "summary", "with_summary"]
 
 HEADER = """# Results
@@ -132,7 +134,7 @@ def _seeds(seeds: list[int] | int) -> str:
 def _promise(certificate: dict[str, Any]) -> str:
     """One line a run: each observer's total, and what is false or assumed about it."""
     totals = [
-        f"{total['observer']}: epsilon {_epsilon(total['epsilon'])} at delta {total['delta']:g} "
+        f"{total['observer']}: epsilon {_epsilon(total['epsilon'])} at delta {format_delta(total['delta'])} "
         f"(one {total['unit']}{_of(total['units'])}, {total['relation']}, {total['rounds']} rounds, "
         f"{total['accountant']})" + "".join(f", assuming {text}" for text in total["assumptions"])
         for total in certificate["guarantees"]
@@ -150,8 +152,6 @@ def _of(units: int | None) -> str:
 
 
 def _epsilon(epsilon: float | str) -> str:
-    from sordino.privacy.guarantee import format_epsilon
-
     return "infinite" if epsilon == "inf" else format_epsilon(float(epsilon))
 
 

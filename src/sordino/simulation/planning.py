@@ -349,10 +349,10 @@ class Plan:
             text = f"a client that takes part in all {self.rounds} rounds faces the total, not the figure of one round"
             yield Warning("total-counts", text)
         if self.mechanism != "none":
-            ends = ", ends between 5 and 6 standard deviations" if self.mechanism == "gaussian" else ""
+            ends = "ends between 5 and 6 standard deviations and " if self.mechanism == "gaussian" else ""
             text = (
-                f"noise is drawn in float32 by a simulator{ends} and can be taken off by who knows the seed; a "
-                "deployed release needs a secure generator"
+                f"sums are rounded and noise is drawn in float32 by a simulator; the noise {ends}can be taken off by "
+                "who knows the seed; a deployed release needs a secure generator"
             )
             yield Warning("simulated-noise", text)
 

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 import numpy as np
 
-from sordino.algorithms.minibatch import Numbers, Public
+from sordino.algorithms.minibatch import BLOCK, Numbers, Public
 from sordino.errors import InvalidInput, Refused, require
 from sordino.mechanisms import none
 from sordino.mechanisms.gaussian import Gaussian as GaussianNoise
@@ -64,6 +64,8 @@ if TYPE_CHECKING:
 __all__ = ["check_records", "resolve_records", "shuffled_event"]
 
 NOISES = ("numeric", "theorem-2.1", "acg16")
+NOTICEABLE = 0.01  # share by which rounding may add to a sensitivity before the certificate warns
+OTHERS_ADD_NOISE = "every other client adds its noise"
 _MOST_ROWS = 20
 Release = tuple[str, tuple[Observer, ...], Event]
 
@@ -87,19 +89,21 @@ def check_records(
         relation,
         "a client's number of records is public: use replace-one",
     )
+    remedy = "clients protect their records from the server: use local, or shuffle"
+    kept = ("local", "shuffle") if mechanism != "none" else ("local", "shuffle", "central")  # central is the default
+    require(trust in kept, "trust", trust, remedy)
+    unknown = next((name for name in options if name != "noise"), None)
+    require(unknown is None, unknown or "", options.get(unknown or ""), "is no option of record-level noise")
     remedy = "records are protected by Gaussian noise: use gaussian, or none"
     require(mechanism in ("gaussian", "none"), "mechanism", mechanism, remedy)
     if mechanism == "none":
         wanted = epsilon is not None or noise_multiplier is not None
         require(not wanted, "mechanism", mechanism, "without noise no epsilon can be met: leave epsilon out")
+        require(not options, "noise", options.get("noise"), "needs a mechanism: name one")
         return
-    remedy = "clients protect their records from the server: use local, or shuffle"
-    require(trust in ("local", "shuffle"), "trust", trust, remedy)
     remedy = "give either epsilon (with delta) or noise_multiplier, not both and not neither"
     require((epsilon is None) != (noise_multiplier is None), "epsilon", epsilon, remedy)
     require(epsilon is None or delta is not None, "delta", delta, "give delta with epsilon")
-    unknown = next((name for name in options if name != "noise"), None)
-    require(unknown is None, unknown or "", options.get(unknown or ""), "is no option of record-level noise")
     noise = options.get("noise", "numeric")
     if noise not in NOISES:
         raise InvalidInput("noise", noise, "use numeric or theorem-2.1")
@@ -183,11 +187,16 @@ def resolve_records(
     algorithm, constants = plan.algorithm.for_public(public)
     remedy = "a model user is promised the noise of all clients, which must be fresh in every round: leave it out"
     require(not remembers_noise(algorithm), "remembers_noise", True, remedy)
+    normal = np.finfo(np.float32)
+    drawn = bool(np.all((std >= normal.tiny) & (std <= normal.max)))
+    require(drawn or not private, "lipschitz", list(plan.algorithm.asked.lipschitz), "no float32 has such noise")
     each = GaussianNoise(jnp.asarray(std, jnp.float32))
     certificate = Certificate(())
     for observers, seen in views.items():
         for observer in observers:
             certificate += _certified(plan, clients, observer, seen, assumed.get(observer, ()))
+    if private:
+        certificate += Certificate((), (*_about_sums(int(clients.batch.max())), *_about_records(task)))
     if plan.trust == "shuffle" and private and not _hides(views[(Observer.SERVER,)]):
         text = "this few messages over this many rounds hide nothing: the noise is that of trust local"
         certificate += Certificate((), (Warning("shuffle-adds-nothing", text),))
@@ -215,6 +224,31 @@ def counted(records: int | None, delta: float) -> tuple[int | None, tuple[Warnin
     return None, (Warning("delta-too-large", text),)
 
 
+def _about_sums(K: int) -> tuple[Warning, ...]:
+    """A warning where rounding may move a mean of K clipped gradients noticeably further than one record should.
+
+    A block of b gradients of norm L sums to b L, off by at most b u of that, u = 2^-24; blocks sum exactly but for the
+    last rounding, u of K L, as do weighing and dividing. Two neighbours, and 2 L that one record is to move the sum:
+    b^2 u + 3 K u, and a little for errors of errors.
+    """
+    b = min(BLOCK, K)
+    excess = (b**2 + 4 * K) * 2.0**-24
+    if excess < NOTICEABLE:
+        return ()
+    text = (
+        f"means of {K} gradients are rounded to float32: records made for it may move one by up to "
+        f"{100 * excess:.2g} % more than is accounted; take a smaller batch_size"
+    )
+    return (Warning("rounded-sums", text),)
+
+
+def _about_records(task: Task) -> tuple[Warning, ...]:
+    if not task.records_overlap:
+        return ()
+    text = "records overlap: what is promised is about one of them alone, and not about what several share"
+    return (Warning("records-overlap", text),)
+
+
 # --- Clients ------------------------------------------------------------------------------------------------------
 
 
@@ -224,8 +258,10 @@ def _clients(plan: Plan, task: Task) -> _Clients:
     require(bool(np.all(sizes >= 1)), "clients", int(sizes.min()), "every client must hold at least one record")
     batch = sizes if asked.batch_size is None else np.minimum(_each(asked.batch_size, M, "batch_size"), sizes)
     delta = _each((min(1e-5, 0.1 / sizes.sum()),) if plan.delta is None else plan.delta, M, "delta")
+    names = task.data.names or tuple(f"client {i}" for i in range(M))
+    require(len(set(names)) == M, "names", list(names), "give every client a name of its own")
     clients = _Clients(
-        task.data.names or tuple(f"client {i}" for i in range(M)),
+        names,
         sizes,
         batch,
         sizes / sizes.mean() if asked.weights == "records" else np.ones(M),
@@ -274,10 +310,15 @@ def _local(plan: Plan, clients: _Clients) -> tuple[Numbers, dict[Any, Any], dict
     z = np.array([_local_noise(plan, clients, i) for i in range(M)])
     std = z * clients.sensitivity
     messages = tuple(clients.event(i, z[i], "messages") for i in range(M))
-    if not isinstance(plan.cohort, FullCohort) or plan.algorithm.adds_noise:
+    if not isinstance(plan.cohort, FullCohort) or not _uses_sums_only(plan):
         return std, {(Observer.SERVER, Observer.PEER, Observer.MODEL_USER): messages}, {}
     together, assumed = _sums(clients, std)
     return std, {(Observer.SERVER, Observer.PEER): messages, (Observer.MODEL_USER,): together}, assumed
+
+
+def _uses_sums_only(plan: Plan) -> bool:
+    """Whether models depend on the messages, with the noise that was added to them, through their sum alone."""
+    return getattr(plan.algorithm, "only_sums", False) and not plan.algorithm.adds_noise  # a method must say so itself
 
 
 def _sums(clients: _Clients, std: Numbers) -> tuple[tuple[Event, ...], dict[Observer, tuple[str, ...]]]:
@@ -286,7 +327,7 @@ def _sums(clients: _Clients, std: Numbers) -> tuple[tuple[Event, ...], dict[Obse
     events = tuple(
         clients.event(i, everybody / sensitivity, "models") for i, sensitivity in enumerate(clients.sensitivity)
     )
-    return events, {Observer.MODEL_USER: ("every other client adds its noise",)}
+    return events, {Observer.MODEL_USER: (OTHERS_ADD_NOISE,)}
 
 
 @functools.cache  # clients of one size have one answer
@@ -357,11 +398,11 @@ def _shuffled(plan: Plan, clients: _Clients) -> tuple[Numbers, dict[Any, Any], d
     peer = tuple(event(x, i, max(1, messages - 1)) for i in range(M))  # a peer knows its own message
     text = "a shuffler hides who sent which of {} messages"
     assumed: dict[Observer, tuple[str, ...]] = {
-        Observer.SERVER: (text.format(messages),) if _hides(server) else (),
-        Observer.PEER: (text.format(f"{messages - 1} other"),) if _hides(peer) else (),
+        Observer.SERVER: (text.format(messages), OTHERS_ADD_NOISE) if _hides(server) else (),
+        Observer.PEER: (text.format(f"{messages - 1} other"), OTHERS_ADD_NOISE) if _hides(peer) else (),
     }
     views: dict[Any, Any] = {(Observer.SERVER,): server, (Observer.PEER,): peer}
-    if isinstance(plan.cohort, FullCohort):
+    if isinstance(plan.cohort, FullCohort) and _uses_sums_only(plan):
         views[(Observer.MODEL_USER,)], sums = _sums(clients, std)
         assumed |= sums
     else:
@@ -427,6 +468,7 @@ def _certified(plan: Plan, clients: _Clients, observer: Observer, seen: Any, ass
             unit=Unit.RECORD,
             units=units,
             assumptions=assumed,
+            memory=plan.algorithm.memory,
         )
 
     kinds = tuple(dict.fromkeys(per_client))

@@ -112,7 +112,8 @@ def simulate(
         if files is not None and resume:
             if files.checkpoint.exists():
                 first, carry = load_checkpoint(files.checkpoint, carry)
-            history = files.metrics_until(first)
+            # What is promised follows from the plan, not from a file.
+            history = files.metrics_until(first, lambda rounds: spent(rounds, plan, resolved))
             remedy = "holds no row, and no round is left to measure: the model and the ledger are whole"
             require(bool(history) or first < plan.rounds, "metrics", str(files.metrics), remedy)
         transcripts, models = [], []
@@ -358,15 +359,16 @@ class RunFiles:
         with self.metrics.open("a") as file:
             file.write(json.dumps(storable(row), allow_nan=False) + "\n")
 
-    def metrics_until(self, rounds: int) -> list[dict[str, Any]]:
-        """The lines up to a round; later ones, of a segment that will run again, are removed from the file."""
+    def metrics_until(self, rounds: int, spent: Callable[[int], dict[str, Any]]) -> list[dict[str, Any]]:
+        """The lines up to a round, with what was `spent`; later ones, of a segment that will run again, are removed."""
         kept, rows = [], []
         lines = self.metrics.read_bytes().decode(errors="replace").splitlines() if self.metrics.exists() else []
         for number, line in enumerate(lines):
             try:
                 row = json.loads(line)
                 if row["round"] <= rounds:
-                    kept.append(line + "\n")
+                    row |= spent(row["round"])
+                    kept.append(json.dumps(row) + "\n")
                     rows.append({name: math.nan if value is None else value for name, value in row.items()})
             except (ValueError, KeyError, TypeError, AttributeError):
                 if number < len(lines) - 1:  # a crash tears the last line only

@@ -51,6 +51,7 @@ class Task:
     augment: Augment | None = None  # what a client does to its records before a gradient
     starts_near_data: bool = False  # whether w_0 is made from the clients' data, as near a known minimiser
     classes_counted: bool = False  # whether the model's shape comes from the clients' labels
+    records_overlap: bool = False  # whether one text, say, is in several records
     objective: Model | None = None  # what the test loss is, where clients train on another
 
     @property
@@ -188,7 +189,14 @@ def task(
     data = _partition(dataset, scheme, clients, partition_seed)
     made = get(model or "logistic", tuple(np.shape(data.x)[1:]), data.classes)
     change = None if augment is None else AUGMENTATIONS[augment]
-    return Task(name, data, made, augment=change, classes_counted=dataset.classes_counted)
+    return Task(
+        name,
+        data,
+        made,
+        augment=change,
+        classes_counted=dataset.classes_counted,
+        records_overlap=dataset.overlapping,
+    )
 
 
 def _quadratics(clients: int | None, *, d: int = 200, rank: int = 20, scale: float = 1.0, seed: int = 0) -> Task:
