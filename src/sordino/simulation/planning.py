@@ -33,7 +33,7 @@ from sordino.privacy.published import normec_noise
 from sordino.privacy.sampling import Full as FullSampling
 from sordino.simulation.cohort import Cohort, FixedSize, Full, Unreliable, parse_cohort
 from sordino.simulation.engine import remembers_noise
-from sordino.simulation.record_planning import check_records, counted, resolve_records
+from sordino.simulation.record_planning import OTHERS_ADD_NOISE, check_records, counted, resolve_records
 from sordino.types import Circumstances, Memory, Observer, Relation, Unit
 
 if TYPE_CHECKING:
@@ -325,7 +325,7 @@ class Plan:
         everybody = isinstance(self.cohort, Full)
         if self.mechanism == "gaussian" and isinstance(noise, Gaussian) and everybody and only_sums and fresh:
             together = Gaussian(noise.noise_multiplier * math.sqrt(clients))
-            return together, None, ("every other client adds its noise",)
+            return together, None, (OTHERS_ADD_NOISE,)
         return event, None, _of(method, "assumptions", Observer.MODEL_USER)
 
     def _plain_warnings(self, trust: str, clients: int) -> Iterator[Warning]:

@@ -188,8 +188,9 @@ def resolve_records(
     remedy = "a model user is promised the noise of all clients, which must be fresh in every round: leave it out"
     require(not remembers_noise(algorithm), "remembers_noise", True, remedy)
     normal = np.finfo(np.float32)
-    drawn = bool(np.all((std >= normal.tiny) & (std <= normal.max)))
-    require(drawn or not private, "lipschitz", list(plan.algorithm.asked.lipschitz), "no float32 has such noise")
+    for value in std if private else ():
+        remedy = "no float32 can be this noise: choose a bound of gradients (lipschitz, or clip) nearer to 1"
+        require(bool(normal.tiny <= value <= normal.max), "noise_std", float(value), remedy)
     each = GaussianNoise(jnp.asarray(std, jnp.float32))
     certificate = Certificate(())
     for observers, seen in views.items():
