@@ -17,6 +17,8 @@ from sordino.models import get
 from sordino.models.resnet20 import scores
 from sordino.simulation.tasks import Task
 
+pytestmark = pytest.mark.slow  # ResNet-20 compiles long, and only an experiment asks for this
+
 SHAPE = (8, 8, 3)
 
 
@@ -82,7 +84,6 @@ def test_accuracy_by_statistics_of_other_images_differs(task):
     assert accuracy(task, w, others, "float32") == pytest.approx(float(jnp.mean(jnp.argmax(found, axis=1) == y)))
 
 
-@pytest.mark.slow
 def test_the_command_evaluates_both_ways(needs, tmp_path, monkeypatch, capsys):
     needs("cifar10")
     out = tmp_path / "found.json"
