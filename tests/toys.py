@@ -16,6 +16,28 @@ from sordino.data import FederatedData
 from sordino.models import get
 from sordino.simulation import Task
 
+RUN_FILE = """\
+[task]
+name = "digits"
+clients = 20
+
+[algorithm]
+name = "fedavg"
+local_steps = 2
+local_lr = 0.5
+
+[bound]
+clip = 1.0
+
+[privacy]
+epsilon = 8.0
+delta = 1e-4
+
+[run]
+rounds = 3
+seed = 0
+"""
+
 
 def toy(model: Any = "logistic", sizes: Sequence[int] = (3, 1, 7, 2, 5, 4, 1, 6, 2, 3)) -> Task:
     """A few clients with records of three features and two classes."""

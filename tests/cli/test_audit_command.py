@@ -66,6 +66,8 @@ def test_sound_noise_passes(run, file, name):
     assert 0.1 < data["audited_epsilon"] <= data["epsilon_certified"]
     assert (data["parameters"], data["draws"], data["delta"]) == (D, 80_000, 1e-2)
     assert data["observer"] == ("server" if "local" in SOUND[name] else "model user")
+    assert data["unit"] == "client"
+    assert data["accountant"]
     assert ("its negative" in data["neighbours"]) == (data["relation"] == "replace-one")
     assert data["epsilon_claimed"] is None
 

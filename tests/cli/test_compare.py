@@ -89,6 +89,8 @@ def test_unequal_guarantees_are_not_compared_unless_asked(run, files):
     arguments = ("compare", files("a"), files("b", epsilon=4), "--seeds", "2")
     done = run(*arguments, code=2)
     assert "epsilon = 4.000" in done.stderr
+    assert "over all rounds, of one client of" in done.stderr
+    assert "(add-remove) against the model user at delta 0.0001, exact Gaussian" in done.stderr
     assert "--unequal" in done.stderr
 
 

@@ -309,6 +309,7 @@ def test_private_selection_is_not_offered_against_the_server(run, file, tmp_path
     seeds = ["--set", "run.seed=[0, 1]", "--set", "bound.clip=[0.5, 1.0]"]
     text = " ".join(run(*arguments, *seeds).stdout.split())
     assert "(zero-out, delta = 0.001) against the server, every round of all 2 runs together: epsilon = " in text
+    assert " (exact Gaussian)" in text
     assert "share their noise" not in text  # every run has a seed of its own
     assert "The server sees every run, whichever is given out." in text
     assert "Giving out only the best" not in text

@@ -13,30 +13,9 @@ from sordino.bounding import BOUNDERS
 from sordino.config import load_config
 from sordino.errors import InvalidInput
 from sordino.simulation.running import require_seed
-from tests.toys import write_run_file
+from tests.toys import RUN_FILE, write_run_file
 
-CONFIG = """\
-[task]
-name = "digits"
-clients = 20
-model = "mlp:8"
-
-[algorithm]
-name = "fedavg"
-local_steps = 2
-local_lr = 0.5
-
-[bound]
-clip = 1.0
-
-[privacy]
-epsilon = 8.0
-delta = 1e-4
-
-[run]
-rounds = 3
-seed = 0
-"""
+CONFIG = RUN_FILE.replace("clients = 20", 'clients = 20\nmodel = "mlp:8"')
 INFINITE_OR_NOT_POSITIVE = (math.inf, -math.inf, math.nan, 0.0, -0.5, 1e300, 1e-50)
 
 

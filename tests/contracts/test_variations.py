@@ -9,28 +9,9 @@ import pytest
 from sordino.config import load_config, load_sweep
 from sordino.errors import InvalidInput
 from sordino.variations import variations
-from tests.toys import write_run_file
+from tests.toys import RUN_FILE, write_run_file
 
-CONFIG = """\
-[task]
-name = "digits"
-clients = 20
-
-[algorithm]
-name = "fedavg"
-local_steps = 2
-local_lr = 0.5
-
-[bound]
-clip = 1.0
-
-[privacy]
-noise_multiplier = 1.0
-
-[run]
-rounds = 3
-seed = 0
-"""
+CONFIG = RUN_FILE.replace("epsilon = 8.0\ndelta = 1e-4", "noise_multiplier = 1.0")
 
 
 def changes(values, takes_list=lambda section, key: False):

@@ -41,6 +41,7 @@ def audit_command(
         "audited": "the update of one round, not the whole run",
         "mechanism": plan.mechanism,
         "parameters": task.d,
+        "unit": str(certified.unit),
         "observer": str(certified.observer),
         "relation": str(certified.relation),
         "neighbours": found.neighbours,
@@ -51,6 +52,7 @@ def audit_command(
         "audited_epsilon": shown.epsilon_lower,
         "epsilon_certified": certified.epsilon,
         "delta_certified": certified.delta,
+        "accountant": certified.accountant,
         "epsilon_claimed": None if found.claimed is None else found.claimed[0],
         "consistent": found.consistent,
     }

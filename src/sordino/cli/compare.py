@@ -12,7 +12,7 @@ from sordino.cli.output import require_picture, show, working
 from sordino.cli.sweep import NOT_COVERED, points_progress
 from sordino.config import Config, load_config
 from sordino.errors import InvalidInput, require
-from sordino.privacy.guarantee import format_delta, format_epsilon
+from sordino.privacy.guarantee import format_epsilon
 
 __all__ = ["compare_command"]
 
@@ -85,8 +85,7 @@ def _require_same_guarantee(names: list[str], guarantees: list[Any]) -> None:
         return guarantee.observer, guarantee.unit, guarantee.relation, guarantee.delta
 
     def said(guarantee: Any) -> str:
-        promise = f"epsilon = {format_epsilon(guarantee.epsilon)} at delta = {format_delta(guarantee.delta)}"
-        return f"{promise} for one {guarantee.unit} ({guarantee.relation}) against the {guarantee.observer}"
+        return f"epsilon = {format_epsilon(guarantee.epsilon)} over all rounds, of {guarantee.whose}"
 
     first = guarantees[0]
     for name, guarantee in zip(names[1:], guarantees[1:], strict=True):

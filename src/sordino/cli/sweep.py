@@ -180,7 +180,7 @@ def _costs(sweep: Sweep, tasks: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _cost_in_words(cost: dict[str, Any], points: int) -> str:
-    """Unit, relation, observer, delta, scope and assumptions of what trying the points costs."""
+    """Unit, relation, observer, delta, scope, accountant and assumptions of what trying the points costs."""
     units = "" if cost["units"] is None else f" of {cost['units']}"
     runs = f"all {points} runs" if cost["runs"] == points else f"{cost['runs']} of the {points} runs"
     whom = (
@@ -190,7 +190,7 @@ def _cost_in_words(cost: dict[str, Any], points: int) -> str:
     if "epsilon_of_all_runs" not in cost:
         return f"{whom} no figure ({cost['note']})."
     independent = format_epsilon(cost["epsilon_with_independent_noise"])
-    assuming = "".join(f"; assuming {assumption}" for assumption in cost["assumptions"])
+    assuming = f" ({cost['accountant']})" + "".join(f"; assuming {assumption}" for assumption in cost["assumptions"])
     if math.isinf(cost["epsilon_with_independent_noise"]):
         return f"{whom} no guarantee (epsilon = infinite)."
     if cost["shared_noise"]:

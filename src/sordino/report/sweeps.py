@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sordino.errors import InvalidInput, Refused
-from sordino.privacy.accountants import epsilon_of
+from sordino.privacy.accountants import account_of, epsilon_of
 from sordino.privacy.events import ByHolder, Composed, Event, parts_of, passing_anew
 from sordino.privacy.selection import selection_epsilon
 from sordino.report.curves import MEASURES
@@ -149,7 +149,9 @@ def tuning_cost(
     """
     cost: dict[str, Any] = {"runs": len(events), "delta": delta, "shared_noise": shared_noise}
     try:
-        independent = epsilon_of(_together(events), delta, relation)
+        together = _together(events)
+        independent = epsilon_of(together, delta, relation)
+        cost["accountant"] = account_of(together, relation).accountant
         cost["epsilon_of_all_runs"] = math.inf if cost["shared_noise"] else independent
         cost["epsilon_with_independent_noise"] = independent
         if len(events) > 1 and not sees_every_run and math.isfinite(independent):

@@ -366,14 +366,16 @@ class RunFiles:
         for number, line in enumerate(lines):
             try:
                 row = json.loads(line)
-                if row["round"] <= rounds:
-                    row |= spent(row["round"])
-                    kept.append(json.dumps(row) + "\n")
-                    rows.append({name: math.nan if value is None else value for name, value in row.items()})
-            except (ValueError, KeyError, TypeError, AttributeError):
+                wanted = row["round"] <= rounds
+            except (ValueError, KeyError, TypeError):
                 if number < len(lines) - 1:  # a crash tears the last line only
                     remedy = "cannot be read: take the file away to go on without what it holds; nothing else is lost"
                     raise InvalidInput("metrics", f"{self.metrics}, line {number + 1}", remedy) from None
+                continue
+            if wanted:
+                row |= spent(row["round"])
+                kept.append(json.dumps(row) + "\n")
+                rows.append({name: math.nan if value is None else value for name, value in row.items()})
         write_atomically(self.metrics, "".join(kept).encode())
         return rows
 
