@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from sordino.data import FederatedData
-from sordino.experiments.papers.paper4 import running_statistics
-from sordino.experiments.papers.paper4.running_statistics import Statistics, accuracy, of_batch, running, standardized
+from sordino.experiments.papers.paper4 import evaluations
+from sordino.experiments.papers.paper4.evaluations import Statistics, accuracy, of_batch, running, standardized
 from sordino.models import get
 from sordino.models.resnet20 import scores
 from sordino.simulation.tasks import Task
@@ -89,8 +89,8 @@ def test_the_command_evaluates_both_ways(needs, tmp_path, monkeypatch, capsys):
     out = tmp_path / "found.json"
     changes = ("run.rounds=5", "algorithm.batch_size=2", "task.model=resnet20:batch")
     arguments = ["--only", "^beta 1, dp-sgd$", *(part for change in changes for part in ("--set", change))]
-    monkeypatch.setattr(sys, "argv", ["running_statistics", *arguments, "--out", str(out)])
-    running_statistics.main()
+    monkeypatch.setattr(sys, "argv", ["evaluations", *arguments, "--out", str(out)])
+    evaluations.main()
     result = json.loads(out.read_text())
     assert [row["column"] for row in result["rows"]] == ["dp-sgd", "dp-sgd, running averages"]
     assert all(5 < row["mean"] < 30 for row in result["rows"])  # five short rounds: next to chance

@@ -1,8 +1,8 @@
-"""Paper 4, Table 3 with test images standardised as the repository that its code is based on does it.
+"""Paper 4, Table 3 with its models evaluated as the code that the paper builds on might do it.
 
-    python -m sordino.experiments.papers.paper4.running_statistics --only '^beta 1, dp-sgd$' [--set SECTION.KEY=VALUE]
+    python -m sordino.experiments.papers.paper4.evaluations --only '^beta 1, dp-sgd$' [--set SECTION.KEY=VALUE]
 
-Batch normalization in PyTorch keeps averages of the means and variances of the batches that it trains on,
+*Statistics.* Batch normalization in PyTorch keeps averages of the means and variances of the batches that it trains on,
 
     s <- (1 - m) s + m s_batch,  m = 0.1,
 
@@ -12,7 +12,12 @@ measured on training images, at models that are one round old and more. Where st
 Sordino's ResNet-20 keeps no s, which would be one more message without bound or noise, and takes the statistics of the
 test images. Here s is computed after the run, from its last models x^{K-4}, ..., x^K: batches of the workers' sizes,
 drawn anew, at all models before the one that is evaluated, oldest first. Of x^K, x^{K-1} and x^{K-2}, for which 99, 96
-and 88 % of the weights of s are there, the mean is taken. Runs that promise anything have no business here.
+and 88 % of the weights of s are there, the mean is taken.
+
+*Crops and flips.* The paper's test images are a tenth of the training images. Held out by PyTorch's `random_split`,
+they pass through the transform of the training set, and are shifted and mirrored at random like it.
+
+Each cell is evaluated in all four ways. Runs that promise anything have no business here.
 """
 
 from __future__ import annotations
@@ -20,6 +25,7 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import re
 import statistics
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +34,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sordino.data.augmentation import crop_flip
 from sordino.experiments.provenance import commit_of_the_code, provenance
 from sordino.experiments.specs import find_spec
 from sordino.models.model import Array, Params
@@ -40,6 +47,21 @@ from sordino.types import Key
 MOMENTUM = 0.1  # m
 EVALUATED = 3  # of the last five models, whose predecessors among the five make up s
 TEST_BATCH = 1000
+
+
+class How(NamedTuple):
+    """A way to evaluate: by running averages or not, test images shifted and mirrored or not."""
+
+    running: bool
+    changed: bool
+
+
+WAYS = {
+    "": How(running=False, changed=False),
+    ", running averages": How(running=True, changed=False),
+    ", crops and flips": How(running=False, changed=True),
+    ", running averages, crops and flips": How(running=True, changed=True),
+}
 
 
 class Statistics(NamedTuple):
@@ -89,28 +111,41 @@ def running(task: Task, records: Records, models: Array, key: Key, *, batch_size
     return jax.tree.map(lambda s: s / (1 - (1 - MOMENTUM) ** (rounds * workers)), s)
 
 
-def accuracy(task: Task, w: Array, s: list[Statistics], dtype: str) -> float:
-    """Share of test images that are named rightly, standardised by s."""
+def accuracy(task: Task, w: Array, s: list[Statistics] | None, dtype: str, changed: Key | None = None) -> float:
+    """Share of test images that are named rightly, standardised by s or themselves; shifted and mirrored by a key."""
     x, y = task.test
-    batches = [slice(first, first + TEST_BATCH) for first in range(0, len(y), TEST_BATCH)]
-    return sum(int(_right(task, w, s, x[batch], y[batch], dtype)) for batch in batches) / len(y)
+    right = 0
+    for number, first in enumerate(range(0, len(y), TEST_BATCH)):
+        images = x[first : first + TEST_BATCH]
+        if changed is not None:
+            images = crop_flip(jax.random.fold_in(changed, number), images)
+        right += int(_right(task, w, s, images, y[first : first + TEST_BATCH], dtype))
+    return right / len(y)
 
 
 @functools.partial(jax.jit, static_argnames=("task", "dtype"))
-def _right(task: Task, w: Array, s: list[Statistics], x: Array, y: Array, dtype: str) -> Array:
-    layers = iter(s)
-    found = scores(task.params(w), x, lambda x: standardized(x, next(layers)), dtype)
-    return jnp.sum(jnp.argmax(found, axis=1) == y)
+def _right(task: Task, w: Array, s: list[Statistics] | None, x: Array, y: Array, dtype: str) -> Array:
+    layers = None if s is None else iter(s)
+    named = (
+        task.predict(w, x)
+        if layers is None
+        else scores(task.params(w), x, lambda x: standardized(x, next(layers)), dtype)
+    )
+    return jnp.sum(jnp.argmax(named, axis=1) == y)
 
 
-def last_accuracy(task: Task, models: np.ndarray, batch_size: int, key: Key, dtype: str) -> float:
-    """The mean over the last of five models, each with the s of those before it."""
-    found = []
+def evaluated(task: Task, models: np.ndarray, batch_size: int, key: Key, dtype: str) -> dict[str, float]:
+    """Accuracy in all four ways: the mean over the last of five models, each with the s of those before it."""
+    key_batches, key_changes = jax.random.split(key)
+    found: dict[str, list[float]] = {}
     for place in range(len(models) - EVALUATED, len(models)):
-        before = jnp.asarray(models[:place])
-        s = running(task, task.records, before, key, batch_size=batch_size, dtype=dtype)
-        found.append(accuracy(task, jnp.asarray(models[place]), s, dtype))
-    return statistics.fmean(found)
+        w, before = jnp.asarray(models[place]), jnp.asarray(models[:place])
+        s = running(task, task.records, before, key_batches, batch_size=batch_size, dtype=dtype)
+        changed = jax.random.fold_in(key_changes, place)
+        for way, how in WAYS.items():
+            value = accuracy(task, w, s if how.running else None, dtype, changed if how.changed else None)
+            found.setdefault(way, []).append(value)
+    return {way: statistics.fmean(values) for way, values in found.items()}
 
 
 def main() -> None:
@@ -119,29 +154,41 @@ def main() -> None:
     parser.add_argument("--only", default="", help="regular expression: cells whose 'row, column' it finds")
     parser.add_argument("--set", action="append", default=[], help="change to every run, as algorithm.batch_size=128")
     parser.add_argument("--commit", help="of the code, where git cannot be asked")
-    parser.add_argument("--out", type=Path, default=Path("runs/table3-running-statistics.json"))
+    parser.add_argument(
+        "--models",
+        type=Path,
+        default=Path("runs/table3-models"),
+        help="folder for the last models; \
+a cell whose models lie there is evaluated, not trained",
+    )
+    parser.add_argument("--out", type=Path, default=Path("runs/table3-evaluations.json"))
     given = parser.parse_args()
     commit = given.commit or commit_of_the_code()
     spec = find_spec("paper4-table3").part(given.only, given.set)
     points, (seed,) = spec.points(quick=False), spec.seeds(quick=False)
     task = points[0].config.task()
     dtype = "bfloat16" if "bfloat16" in (points[0].config.file.task.model or "") else "float32"
-    planned = [Point(point.config.plan(), seed) for point in points]
-    runs = sweep(planned, task, evaluate_every=spec.evaluate_every(False), iterates=True)
+    given.models.mkdir(parents=True, exist_ok=True)
+    files = [
+        given.models / f"{re.sub('[^a-z0-9.]+', '-', f'{point.cell.row} {point.cell.column}')}.npy" for point in points
+    ]
+    absent = [number for number, file in enumerate(files) if not file.exists()]
+    planned = [Point(points[number].config.plan(), seed) for number in absent]
+    for number, run in zip(
+        absent, sweep(planned, task, evaluate_every=spec.evaluate_every(False), iterates=True), strict=True
+    ):
+        np.save(files[number], run.iterates[-5:])
     rows: list[dict[str, Any]] = []
-    for point, run in zip(points, runs, strict=True):
-        cell, last = point.cell, run.iterates[-5:]
-        fresh = statistics.fmean(row["accuracy"] for row in run.history[-EVALUATED:])
-        batch_size = point.config.file.algorithm.batch_size
-        stale = last_accuracy(task, last, batch_size, jax.random.key(seed), dtype)
-        for column, found in ((cell.column, fresh), (f"{cell.column}, running averages", stale)):
-            row = {"row": cell.row, "column": column, "paper": cell.paper, "mean": round(100 * found, 3)}
+    for point, file in zip(points, files, strict=True):
+        cell, batch_size = point.cell, point.config.file.algorithm.batch_size
+        for way, found in evaluated(task, np.load(file), batch_size, jax.random.key(seed), dtype).items():
+            row = {"row": cell.row, "column": f"{cell.column}{way}", "paper": cell.paper, "mean": round(100 * found, 3)}
             rows.append(row | {"std": None, "seeds": [seed]})
             print(rows[-1], flush=True)
-    parts = ["python -m sordino.experiments.papers.paper4.running_statistics", f"--only '{given.only}'"]
+    parts = ["python -m sordino.experiments.papers.paper4.evaluations", f"--only '{given.only}'"]
     command = " ".join(parts + [f"--set {change}" for change in given.set])
     metric = "test accuracy (%), mean of the last three rounds, by statistics of test images and by running averages"
-    result = {"name": "table3-running-statistics", "scope": spec.scope, "metric": metric, "rows": rows}
+    result = {"name": "table3-evaluations", "scope": spec.scope, "metric": metric, "rows": rows}
     given.out.parent.mkdir(parents=True, exist_ok=True)
     given.out.write_text(
         json.dumps(result | {"guarantees": [], "provenance": provenance(command, commit)}, indent=1) + "\n"
