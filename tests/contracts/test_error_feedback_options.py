@@ -12,7 +12,7 @@ import pytest
 import sordino as so
 from sordino.algorithms.local import ClientData
 from sordino.data import FederatedData, robust_loss, robust_regression
-from sordino.data.augmentation import crop_flip
+from sordino.data.augmentation import crop_flip, flip
 from sordino.errors import InvalidInput, Refused
 from sordino.models import Batch, get
 from sordino.privacy.ledger import read_ledger
@@ -328,6 +328,15 @@ def test_crop_flip_moves_and_mirrors_and_adds_nothing():
     assert crop_flip(jax.random.key(1), jnp.ones((3, 32, 32, 3))).shape == (3, 32, 32, 3)
 
 
+def test_flip_mirrors_every_other_image():
+    images = jnp.arange(64.0 * 400).reshape(400, 8, 8, 1)
+    seen = flip(jax.random.key(0), images)
+    mirrored = np.asarray([bool(jnp.array_equal(new, old[:, ::-1])) for new, old in zip(seen, images, strict=True)])
+    kept = np.asarray([bool(jnp.array_equal(new, old)) for new, old in zip(seen, images, strict=True)])
+    assert np.all(mirrored != kept)
+    assert 160 < mirrored.sum() < 240
+
+
 def test_augmentation_is_the_clients_own_and_new_in_every_round():
     """Two clients hold the same image: they see it differently, and differently in the next round."""
     x = jnp.tile(jnp.arange(64.0).reshape(1, 8, 8, 1), (2, 1, 1, 1))
@@ -353,6 +362,7 @@ def test_augmentation_is_the_clients_own_and_new_in_every_round():
 
 def test_a_task_augments_by_name():
     assert so.task("digits", clients=5, augment="crop-flip").augment is crop_flip
+    assert so.task("digits", clients=5, augment="flip").augment is flip
     assert so.task("digits", clients=5, augment="none").augment is None
     with pytest.raises(InvalidInput, match="crop-flip"):
         so.task("digits", clients=5, augment="mixup")

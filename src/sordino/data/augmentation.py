@@ -12,14 +12,14 @@ import jax.numpy as jnp
 from sordino.errors import require
 from sordino.types import Key
 
-__all__ = ["AUGMENTATIONS", "crop_flip"]
+__all__ = ["AUGMENTATIONS", "crop_flip", "flip"]
 
 PADDING = 4
 
 
 def crop_flip(key: Key, x: jax.Array) -> jax.Array:
     """Images [n, height, width, channels], each shifted by up to 4 pixels into zeros and mirrored every other time."""
-    require(x.ndim == 4, "shape of x", x.shape, "crop-flip takes images [records, height, width, channels]")
+    _require_images(x, "crop-flip")
     n, height, width, _ = x.shape
     key_crop, key_flip = jax.random.split(key)
     corner = jax.random.randint(key_crop, (n, 2, 1), 0, 2 * PADDING + 1)
@@ -30,4 +30,15 @@ def crop_flip(key: Key, x: jax.Array) -> jax.Array:
     return padded[jnp.arange(n)[:, None, None], rows[:, :, None], columns[:, None, :]]
 
 
-AUGMENTATIONS = {"crop-flip": crop_flip}
+def flip(key: Key, x: jax.Array) -> jax.Array:
+    """Images [n, height, width, channels], each mirrored every other time."""
+    _require_images(x, "flip")
+    mirrored = jax.random.bernoulli(key, 0.5, (len(x), 1, 1, 1))
+    return jnp.where(mirrored, x[:, :, ::-1], x)
+
+
+def _require_images(x: jax.Array, name: str) -> None:
+    require(x.ndim == 4, "shape of x", x.shape, f"{name} takes images [records, height, width, channels]")
+
+
+AUGMENTATIONS = {"crop-flip": crop_flip, "flip": flip}
