@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from sordino.data import FederatedData
+from sordino.data.augmentation import crop_flip
 from sordino.experiments.papers.paper4 import evaluations
 from sordino.experiments.papers.paper4.evaluations import Statistics, accuracy, of_batch, running, standardized
 from sordino.models import get
@@ -84,14 +85,27 @@ def test_accuracy_by_statistics_of_other_images_differs(task):
     assert accuracy(task, w, others, "float32") == pytest.approx(float(jnp.mean(jnp.argmax(found, axis=1) == y)))
 
 
-def test_the_command_evaluates_both_ways(needs, tmp_path, monkeypatch, capsys):
+def test_changed_test_images_are_named_otherwise(task):
+    w, (x, y) = models(task)[0], task.test
+    key = jax.random.key(3)
+    changed = crop_flip(jax.random.fold_in(key, 0), x)
+    right = float(jnp.mean(jnp.argmax(task.predict(w, changed), axis=1) == y))
+    assert accuracy(task, w, None, "float32", key) == pytest.approx(right)
+    assert accuracy(task, w, None, "float32") != accuracy(task, w, None, "float32", key)
+
+
+def test_the_command_evaluates_in_four_ways_and_keeps_models(needs, tmp_path, monkeypatch, capsys):
     needs("cifar10")
     out = tmp_path / "found.json"
     changes = ("run.rounds=5", "algorithm.batch_size=2", "task.model=resnet20:batch")
     arguments = ["--only", "^beta 1, dp-sgd$", *(part for change in changes for part in ("--set", change))]
-    monkeypatch.setattr(sys, "argv", ["evaluations", *arguments, "--out", str(out)])
+    monkeypatch.setattr(
+        sys, "argv", ["evaluations", *arguments, "--out", str(out), "--models", str(tmp_path / "models")]
+    )
     evaluations.main()
+    (kept,) = (tmp_path / "models").glob("*.npy")
+    assert np.load(kept).shape == (5, 269_722)
     result = json.loads(out.read_text())
-    assert [row["column"] for row in result["rows"]] == ["dp-sgd", "dp-sgd, running averages"]
+    assert [row["column"] for row in result["rows"]] == [f"dp-sgd{way}" for way in evaluations.WAYS]
     assert all(5 < row["mean"] < 30 for row in result["rows"])  # five short rounds: next to chance
     assert "dp-sgd, running averages" in capsys.readouterr().out

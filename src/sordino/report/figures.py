@@ -15,7 +15,7 @@ from sordino.experiments.reproducing import METRICS, Outcome, values_of
 from sordino.experiments.specs import FigureSpec
 from sordino.report.heat_maps import HeatMap, draw_heat_maps
 
-__all__ = ["draw", "heat_maps", "plot_curves", "plot_table"]
+__all__ = ["draw", "heat_maps", "plot_curves", "plot_table", "write_numbers"]
 
 Numbers = list[tuple[str, str, float, float]]  # panel, line, x, y
 
@@ -44,12 +44,17 @@ def draw(figure: FigureSpec, outcomes: list[Outcome], path: Path) -> bool:
         numbers = _draw_paths(figure, chosen, path)
     else:
         plot_curves(figure, numbers := _curves(chosen, figure.metric), path)
+    write_numbers(figure, numbers, path.with_suffix(".csv"))
+    return True
+
+
+def write_numbers(figure: FigureSpec, numbers: Numbers, path: Path) -> None:
+    """What a picture shows, as CSV."""
     names = ("panel", "line", *(("x", "y") if figure.kind == "paths" else ("round", figure.metric)))
-    with path.with_suffix(".csv").open("w", newline="") as file:
+    with path.open("w", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(names)
         table.writerows([panel, line, f"{x:.6g}", f"{y:.6g}"] for panel, line, x, y in numbers)
-    return True
 
 
 def plot_table(rows: list[dict[str, Any]], metric: str, path: Path) -> None:
