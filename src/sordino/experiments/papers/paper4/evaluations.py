@@ -25,7 +25,6 @@ from __future__ import annotations
 import argparse
 import functools
 import json
-import re
 import statistics
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -148,18 +147,11 @@ def evaluated(task: Task, models: np.ndarray, batch_size: int, key: Key, dtype: 
 
 
 def main() -> None:
-    """Run cells of Table 3, evaluate their last models both ways, and write a result."""
+    """Run cells of Table 3, evaluate their last models in all ways, and write a result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="regular expression: cells whose 'row, column' it finds")
     parser.add_argument("--set", action="append", default=[], help="change to every run, as algorithm.batch_size=128")
     parser.add_argument("--commit", help="of the code, where git cannot be asked")
-    parser.add_argument(
-        "--models",
-        type=Path,
-        default=Path("runs/table3-models"),
-        help="folder for the last models; \
-a cell whose models lie there is evaluated, not trained",
-    )
     parser.add_argument("--out", type=Path, default=Path("runs/table3-evaluations.json"))
     given = parser.parse_args()
     commit = given.commit or commit_of_the_code()
@@ -167,20 +159,12 @@ a cell whose models lie there is evaluated, not trained",
     points, (seed,) = spec.points(quick=False), spec.seeds(quick=False)
     task = points[0].config.task()
     dtype = "bfloat16" if "bfloat16" in (points[0].config.file.task.model or "") else "float32"
-    given.models.mkdir(parents=True, exist_ok=True)
-    files = [
-        given.models / f"{re.sub('[^a-z0-9.]+', '-', f'{point.cell.row} {point.cell.column}')}.npy" for point in points
-    ]
-    absent = [number for number, file in enumerate(files) if not file.exists()]
-    planned = [Point(points[number].config.plan(), seed) for number in absent]
-    for number, run in zip(
-        absent, sweep(planned, task, evaluate_every=spec.evaluate_every(False), iterates=True), strict=True
-    ):
-        np.save(files[number], run.iterates[-5:])
+    planned = [Point(point.config.plan(), seed) for point in points]
+    runs = sweep(planned, task, evaluate_every=spec.evaluate_every(False), iterates=True)
     rows: list[dict[str, Any]] = []
-    for point, file in zip(points, files, strict=True):
+    for point, run in zip(points, runs, strict=True):
         cell, batch_size = point.cell, point.config.file.algorithm.batch_size
-        for way, found in evaluated(task, np.load(file), batch_size, jax.random.key(seed), dtype).items():
+        for way, found in evaluated(task, run.iterates[-5:], batch_size, jax.random.key(seed), dtype).items():
             row = {"row": cell.row, "column": f"{cell.column}{way}", "paper": cell.paper, "mean": round(100 * found, 3)}
             rows.append(row | {"std": None, "seeds": [seed]})
             print(rows[-1], flush=True)
