@@ -14,6 +14,7 @@ import pytest
 import sordino as so
 from sordino.errors import InvalidInput
 from sordino.privacy import read_ledger
+from sordino.simulation.record_planning import OTHERS_LOOK_AWAY
 
 CONFIG = """\
 # Digits, dealt to twenty clients.
@@ -164,7 +165,7 @@ ASSUMPTIONS = {
             ],
         },
     ),
-    "local": (["privacy.trust=local"], {"server": [], "model user": ["every other client adds its noise"]}),
+    "local": (["privacy.trust=local"], {"server": [], "model user": [OTHERS_LOOK_AWAY]}),
 }
 
 

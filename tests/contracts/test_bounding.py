@@ -243,6 +243,17 @@ def test_vectors_that_are_not_finite_are_dropped_and_counted(name, wrong, where)
 
 
 @every_bounder
+@pytest.mark.parametrize("where", [0, 2500, 4999])
+def test_one_nan_among_many_numbers_is_not_passed_over(name, where):
+    """XLA's maximum of more than some 4,000 numbers does not see it."""
+    vectors = jnp.ones((30, 5000)).at[7, where].set(jnp.nan)
+    bounded, info = call_all(make(name), vectors)
+    np.testing.assert_array_equal(np.flatnonzero(info.dropped), [7])
+    assert not np.any(bounded[7])
+    assert np.all(np.isfinite(bounded))
+
+
+@every_bounder
 def test_float32_stays_float32(name):
     bounded, info = call(make(name), normal(10))
     assert isinstance(info, BoundInfo)

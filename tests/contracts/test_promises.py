@@ -5,18 +5,32 @@ from __future__ import annotations
 import math
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from scipy.stats import norm
 
 import sordino as so
+from sordino.data import FederatedData
 from sordino.errors import InvalidInput
+from sordino.models import from_loss, weighted_mean
 from sordino.privacy.accountants import epsilon_of
 from sordino.privacy.events import ByHolder, Disjoint, Gaussian, Repeated
 from sordino.report.sweeps import tidy_table, tuning_cost
-from sordino.simulation.tasks import PROBLEMS
+from sordino.simulation.tasks import PROBLEMS, Task
 from sordino.types import Observer, Relation
 
 ADD, REPLACE = Relation.ADD_REMOVE, Relation.REPLACE_ONE
+
+CLIP = so.clip(1.0)
+NAN_METHODS = {
+    "fedavg": so.fedavg(local_steps=1, local_lr=0.1, bound=CLIP),
+    "normfedavg": so.fedavg(local_steps=1, local_lr=0.1, bound=so.normalize(1.0)),
+    "fedexp": so.fedexp(local_steps=1, local_lr=0.1, bound=CLIP),
+    "scaffold": so.scaffold(local_steps=1, local_lr=0.1, bound=CLIP),
+    "dp-sgd": so.dp_sgd(server_lr=0.1, bound=CLIP),
+    "clip21": so.error_feedback(beta=0.1, server_lr=0.1, bound=CLIP),
+    "norm-ec": so.error_feedback(beta=0.1, server_lr=0.1, bound=so.smoothed_normalize(0.1)),
+}
 
 
 def sampled_pair_delta(epsilon: float, q: float, mu: float) -> float:
@@ -131,6 +145,44 @@ def test_measures_on_the_clients_own_records_are_said_where_something_is_promise
         assert said(task, noise_multiplier=1.0)
         assert not said(task)
     assert not said(so.task("digits", clients=4), noise_multiplier=1.0)  # it has a test set
+
+
+@pytest.mark.parametrize(("tested", "warned"), [("north", True), ("nobody", False)])
+def test_a_test_set_of_the_same_clients_is_said_where_they_are_protected(tested, warned, tmp_path):
+    """Their test records are theirs too; of one protected record the test set says nothing."""
+    path = tmp_path / "visits.csv"
+    path.write_text(f"age,client,label,split\n30,north,1,train\n40,south,0,train\n50,{tested},1,test\n")
+    client = so.fedavg(local_steps=1, local_lr=0.1, bound=so.clip(1.0))
+    record = so.noisy_mb_sgd(lipschitz=1.0, radius=1.0, feature_bound=1.0)
+
+    def said(method, **options):
+        task = so.task(f"csv:{path}", classes=2, **options)
+        plan = so.plan(method, rounds=2, epsilon=1.0, delta=1e-3, trust="local")
+        codes = {warning.code for warning in plan.resolve(task.d, task.clients, task).certificate.warnings}
+        return "measured-on-clients" in codes
+
+    assert said(client) is warned
+    assert not said(client, clients=2, partition="iid")
+    assert not said(record)
+
+
+@pytest.mark.parametrize("trust", ["central", "local"])
+@pytest.mark.parametrize("method", NAN_METHODS)
+def test_a_client_whose_numbers_are_lost_is_dropped_and_not_seen_in_the_model(method, trust):
+    """One NaN among 50 x 500 numbers: the model without it is finite, and so must be the model with it."""
+    n, d = 50, 500
+    x = np.random.default_rng(0).normal(size=(n, d)).astype(np.float32)
+    x[7, 3] = np.nan
+
+    def loss(w, batch):
+        return weighted_mean(0.5 * jnp.sum((w - batch.x) ** 2, axis=1), batch.weight)
+
+    y, one = np.zeros(n, np.float32), np.ones(n, np.int32)
+    data = FederatedData(x, y, np.arange(n, dtype=np.int32), one, np.zeros((1, d), np.float32), y[:1], classes=0)
+    task = Task("means", data, from_loss(lambda key: jnp.zeros(d), loss, name="means"))
+    run = so.simulate(so.plan(NAN_METHODS[method], rounds=2, epsilon=1.0, delta=1e-3, trust=trust), task, seed=0)
+    assert np.all(np.isfinite(run.params))
+    assert run.history[-1]["not_private"]["dropped"] == 1
 
 
 def test_a_model_user_gains_from_others_noise_only_where_a_method_says_that_it_uses_sums_alone():

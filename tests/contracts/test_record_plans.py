@@ -27,7 +27,7 @@ from sordino.privacy.events import (
     passing_anew,
 )
 from sordino.privacy.sampling import WithoutReplacement
-from sordino.simulation.record_planning import shuffled_event
+from sordino.simulation.record_planning import OTHERS_ADD_NOISE, OTHERS_LOOK_AWAY, shuffled_event
 from sordino.types import Memory, Observer, Relation, Unit
 
 REPLACE = Relation.REPLACE_ONE
@@ -168,7 +168,7 @@ def test_many_clients_are_printed_as_a_range_and_listed_in_json():
     plan = resolved(task=task, epsilon=[*np.linspace(0.5, 1.0, 25)], delta=1e-3)
     line = next(line for line in str(plan.certificate).splitlines() if line.startswith("model user") and "25" in line)
     assert "model user, over all 10 rounds, each of 25 clients for its own records: epsilon from" in line
-    assert "replace-one; exact Gaussian; assuming every other client adds its noise" in line
+    assert f"replace-one; exact Gaussian; assuming {OTHERS_LOOK_AWAY}" in line
     assert "each of 25 clients for its own records: epsilon from 0.5000 to 1.0000" in str(plan.certificate)
     assert "client 7" not in str(plan.certificate)
     named = [g["client"] for g in plan.certificate.to_json()["guarantees"] if g["client"]]
@@ -194,7 +194,7 @@ def test_shuffling_needs_less_noise_where_it_hides():
     assert 0.4 < server.epsilon <= 0.5
     assert peer.epsilon > server.epsilon  # it knows its own message
     hidden = "a shuffler hides who sent which of 1000 messages"
-    assert server.assumptions == (hidden, "every other client adds its noise")  # clean messages of others hide nothing
+    assert server.assumptions == (hidden, OTHERS_ADD_NOISE)  # clean messages of others hide nothing
     assert shuffled.noise["noise_std_by_secure_aggregation"] < float(shuffled.mechanism.each.noise_std[0])
     assert "shuffle-adds-nothing" not in [warning.code for warning in shuffled.certificate.warnings]
 

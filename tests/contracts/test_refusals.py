@@ -29,6 +29,7 @@ from sordino.privacy.quantized import theorem_1_calibration as theorem_1
 from sordino.privacy.sampling import Full, Poisson, WithoutReplacement, WithReplacement, parse_sampling
 from sordino.privacy.shuffle import shuffle_epsilon
 from sordino.types import Observer, Relation, Unit
+from tests.toys import toy
 
 ADD, REPLACE = Relation.ADD_REMOVE, Relation.REPLACE_ONE
 
@@ -40,6 +41,14 @@ def adaptive(**settings):
     bound = so.adaptive_clip(0.01, indicator_noise_std=5.0)
     method = so.fedavg(local_steps=1, local_lr=0.1, bound=bound)
     return so.plan(method, rounds=2, **settings).resolve(d=10, clients=100)
+
+
+def planned(method, **settings):
+    return so.plan(method, rounds=2, **settings).resolve(d=10, clients=100)
+
+
+def fedexp(C):
+    return so.fedexp(local_steps=1, local_lr=0.1, bound=so.clip(C))
 
 
 def certificate(event=None, **changes):
@@ -139,6 +148,11 @@ def certificate(event=None, **changes):
             id="sampled finite loss",
         ),
         pytest.param(
+            lambda: certificate(sampling=WithoutReplacement(10, 100), memory="zero"),
+            "Poisson",
+            id="clients drawn by number who keep a memory",
+        ),
+        pytest.param(
             lambda: epsilon_of(Repeated(Parallel((Gaussian(1.0), Pure(1.0))), 2), 1e-5),
             "outermost",
             id="mixed parallel inside a composition",
@@ -197,6 +211,16 @@ def test_refused_with_a_remedy(ask, remedy):
         (lambda: so.plan(FEDAVG, rounds=1, mechanism="binomial", message_epsilon=1.0, levels=4, coins=9), "coins"),
         (lambda: so.plan(FEDAVG, rounds=1, mechanism="laplace", noise_multiplier=1.0, levels=4), "levels"),
         (lambda: so.plan(FEDAVG, rounds=1, gamma=0.5), "gamma"),
+        (lambda: so.gaussian(1e-38), "noise_std"),
+        (lambda: so.gaussian(1e39), "noise_std"),
+        (lambda: so.laplace(1e-40), "noise_scale"),
+        (lambda: planned(so.dp_sgd(server_lr=1.0, bound=so.clip(1e-30)), noise_multiplier=1e-8), "noise_std"),
+        (lambda: planned(FEDAVG, noise_multiplier=1e-5, cohort="poisson:0.1"), "noise_multiplier"),
+        (lambda: planned(fedexp(1e13), noise_multiplier=1.0), "bound"),
+        (lambda: planned(fedexp(1e-13), noise_multiplier=1.0), "bound"),
+        (lambda: planned(fedexp(1e12), noise_multiplier=1e9), "noise_std of the step size"),
+        (lambda: planned(fedexp(1e-12), noise_multiplier=1e-9), "noise_std of the step size"),
+        (lambda: toy(sizes=(3, 0, 2)), "clients"),
         (lambda: so.task("quadratics", model="logistic"), "model"),
         (lambda: so.task("quadratics", partition_seed=3), "partition_seed"),
         (lambda: so.task("quadratics", augment="crop-flip"), "augment"),

@@ -188,7 +188,7 @@ class ErrorFeedback:
         if self.start != "secure-average":
             return ()
         rounds = "the first round" if self.start_rounds == 1 else f"the first {self.start_rounds} rounds"
-        noise = f"every other client adds its noise in {rounds}"
+        noise = f"every other client adds its noise in {rounds}, keeps it secret, and is not the {observer} itself"
         hidden = f"in {rounds} secure aggregation shows the server the sum of all messages and none alone"
         return (hidden, noise) if observer is Observer.SERVER else (noise,)
 

@@ -30,6 +30,7 @@ import jax
 import jax.numpy as jnp
 
 from sordino.errors import InvalidInput, require
+from sordino.mechanisms._float32 import require_drawable
 from sordino.privacy.events import Gaussian
 from sordino.pytrees import pytree
 from sordino.types import Aggregate, Bounder, Circumstances, Key, Relation, Scalar, Vector
@@ -37,6 +38,7 @@ from sordino.types import Aggregate, Bounder, Circumstances, Key, Relation, Scal
 __all__ = ["STEP_SIZES", "Extrapolation", "extrapolation"]
 
 STEP_SIZES = ("corrected", "naive")
+SQUARED = (1e-12, 1e12)  # bounds whose squares, and sums of many of them, are far from where float32 ends
 
 
 @pytree
@@ -84,6 +86,9 @@ class Extrapolation:
         if self.step_cost is not None:
             moved = squares_moved * C**2 * s
             s_xi = max(s_xi, moved / (self.step_cost * float(bound.sensitivity(circumstances.relation))))
+        low, high = SQUARED
+        require(low <= C <= high, "bound", C, f"float32 holds squared norms of bounds from {low:g} to {high:g}")
+        require_drawable("noise_std of the step size", s_xi)
         return dataclasses.replace(self, noise_std=s_xi, squares_moved=squares_moved)
 
     @property

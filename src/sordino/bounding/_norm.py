@@ -85,8 +85,9 @@ def measure(vector: Vector) -> Measured:
     """Take a vector apart into s, u and r."""
     vector = jnp.asarray(vector)
     _require_shape(vector)
-    largest = jnp.max(jnp.abs(vector), initial=0.0)  # NaN if any coordinate is
-    finite = jnp.isfinite(largest)
+    # Of every coordinate: XLA's maximum of a long vector may pass over a NaN.
+    finite = jnp.all(jnp.isfinite(vector))
+    largest = jnp.max(jnp.abs(jnp.where(finite, vector, 0.0)), initial=0.0)
     tiny = np.finfo(vector.dtype).tiny  # the smallest normal number
     usable = finite & (largest >= tiny)
     vector = jnp.where(usable, vector, 0.0)

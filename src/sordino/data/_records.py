@@ -25,6 +25,7 @@ class Dataset(NamedTuple):
     client: NDArray[np.int32] | None = None  # the natural client of each training record, where there is one
     client_names: tuple[str, ...] = ()
     classes_counted: bool = False  # whether `classes` is one more than the largest label: then it tells of the labels
+    tests_clients: bool = False  # whether the test records are natural clients' too
     overlapping: bool = False  # whether records share what they are made of, as windows of one text do
 
 

@@ -101,7 +101,15 @@ def load_heart_disease() -> Dataset:
     x, y = _encode(table, _HEART_COLUMNS), (table[:, -1].astype(np.float64) > 0).astype(np.int32)
     test = _every_third(2 * hospital + y)
     return Dataset(
-        "heart-disease", x[~test], y[~test], x[test], y[test], 2, client=hospital[~test], client_names=tuple(_HOSPITALS)
+        "heart-disease",
+        x[~test],
+        y[~test],
+        x[test],
+        y[test],
+        classes=2,
+        client=hospital[~test],
+        client_names=tuple(_HOSPITALS),
+        tests_clients=True,
     )
 
 
@@ -204,7 +212,7 @@ def load_adult() -> Dataset:
     The natural clients are the 15 occupations, one of them "?", which is not known.
     """
     (x, y, occupation), (x_test, y_test, _) = (_read_adult(path) for path in obtain(ADULT))
-    return Dataset("adult", x, y, x_test, y_test, 2, client=occupation, client_names=_OCCUPATIONS)
+    return Dataset("adult", x, y, x_test, y_test, 2, client=occupation, client_names=_OCCUPATIONS, tests_clients=True)
 
 
 def _read_adult(path: Path) -> tuple[NDArray[np.float32], NDArray[np.int32], NDArray[np.int32]]:

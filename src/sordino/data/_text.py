@@ -61,6 +61,7 @@ def load_tiny_shakespeare(*, stride: int = 10) -> Dataset:
         classes=len(VOCABULARY),
         client=np.repeat(np.arange(len(spoken), dtype=np.int32), [len(windows) for windows in train]),
         client_names=tuple(spoken),
+        tests_clients=True,
         overlapping=True,
     )
 

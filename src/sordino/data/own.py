@@ -71,7 +71,8 @@ def load_csv(file: str, *, classes: int | None = None) -> Dataset:
     client_names, owner = np.unique(np.array(columns["client"])[~test], return_inverse=True)
     clients = tuple(str(name) for name in client_names)
     x = x.astype(np.float32)
-    return _dataset(f"csv:{file}", x[~test], y[~test], x[test], y[test], owner.astype(np.int32), clients, classes)
+    dataset = _dataset(f"csv:{file}", x[~test], y[~test], x[test], y[test], owner.astype(np.int32), clients, classes)
+    return dataset._replace(tests_clients=not {*np.array(columns["client"])[test]}.isdisjoint(clients))
 
 
 def load_hugging_face(
@@ -98,7 +99,10 @@ def load_hugging_face(
         return _dataset(f"hf:{name}", features, labels, *test, None, (), classes)
     client_names, owner = np.unique(np.array([str(value) for value in train[client]]), return_inverse=True)
     clients = tuple(str(value) for value in client_names)
-    return _dataset(f"hf:{name}", features, labels, *test, owner.astype(np.int32), clients, classes)
+    dataset = _dataset(f"hf:{name}", features, labels, *test, owner.astype(np.int32), clients, classes)
+    tested = "test" in splits and client in splits["test"].column_names
+    named = splits["test"][client] if tested else ()
+    return dataset._replace(tests_clients=not {str(value) for value in named}.isdisjoint(clients))
 
 
 def _dataset(

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from sordino.errors import require
+from sordino.mechanisms._float32 import require_drawable
 from sordino.privacy import events
 from sordino.pytrees import pytree
 from sordino.types import Aggregate, Bounder, Key, Relation, Scalar, Vector
@@ -67,4 +68,5 @@ class Gaussian:
 def gaussian(noise_std: float) -> Gaussian:
     """Gaussian noise of this std on every coordinate."""
     require(0 <= noise_std < math.inf, "noise_std", noise_std, "must be finite and not negative")
+    require_drawable("noise_std", noise_std)
     return Gaussian(noise_std)

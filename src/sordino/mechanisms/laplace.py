@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import jax
 
 from sordino.errors import require
+from sordino.mechanisms._float32 import require_drawable
 from sordino.privacy import events
 from sordino.pytrees import pytree
 from sordino.types import Aggregate, Bounder, Key, Relation, Scalar, Vector
@@ -50,4 +51,5 @@ class Laplace:
 def laplace(noise_scale: float) -> Laplace:
     """Laplace noise of this scale on every coordinate."""
     require(0 <= noise_scale < math.inf, "noise_scale", noise_scale, "must be finite and not negative")
+    require_drawable("noise_scale", noise_scale)
     return Laplace(noise_scale)

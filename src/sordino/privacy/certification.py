@@ -14,7 +14,7 @@ from sordino.privacy.accountants import Account, account_of
 from sordino.privacy.events import Assumed, DiscreteNoise, Event, NonPrivate, Repeated, Sampled, parts_of, sampled
 from sordino.privacy.guarantee import Certificate, Guarantee, Scope, Warning
 from sordino.privacy.ledger import LedgerRecord
-from sordino.privacy.sampling import Full, Sampling
+from sordino.privacy.sampling import Full, Sampling, WithoutReplacement
 from sordino.types import Memory, Observer, Relation, Unit
 
 __all__ = ["certify", "certify_ledger"]
@@ -121,6 +121,12 @@ def _refuse_what_is_false(event: Event, relation: Relation, observer: Observer, 
         raise Refused(
             "a record sampled once stays in the client's un-noised memory and moves every later message",
             "account with sampling full, or at client level",
+        )
+    by_number = [each for each in samplings if isinstance(each, WithoutReplacement)]
+    if by_number and memory is not Memory.NONE:
+        raise Refused(
+            f"no theorem amplifies {by_number[0]} where clients keep a memory",
+            "account with sampling full, or draw clients by Poisson sampling",
         )
     noisy = not any(isinstance(part, NonPrivate) for part in parts)
     if memory is Memory.EXACT and noisy:

@@ -33,7 +33,7 @@ from sordino.privacy.published import normec_noise
 from sordino.privacy.sampling import Full as FullSampling
 from sordino.simulation.cohort import Cohort, FixedSize, Full, Unreliable, parse_cohort
 from sordino.simulation.engine import remembers_noise
-from sordino.simulation.record_planning import OTHERS_ADD_NOISE, check_records, counted, resolve_records
+from sordino.simulation.record_planning import OTHERS_LOOK_AWAY, check_records, counted, resolve_records
 from sordino.types import Circumstances, Memory, Observer, Relation, Unit
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Plan:
         """Calibrate the noise and certify, for d parameters and this many clients; the task says who holds how much."""
         _require_cohort(self.cohort, clients)
         resolved = self._resolve(d, clients, task)
-        outside = () if self.mechanism == "none" else _warnings_about(task)
+        outside = () if self.mechanism == "none" else _warnings_about(task, _unit(self.algorithm))
         warnings = (*resolved.certificate.warnings, *outside)
         return dataclasses.replace(resolved, certificate=dataclasses.replace(resolved.certificate, warnings=warnings))
 
@@ -325,7 +325,7 @@ class Plan:
         everybody = isinstance(self.cohort, Full)
         if self.mechanism == "gaussian" and isinstance(noise, Gaussian) and everybody and only_sums and fresh:
             together = Gaussian(noise.noise_multiplier * math.sqrt(clients))
-            return together, None, (OTHERS_ADD_NOISE,)
+            return together, None, (OTHERS_LOOK_AWAY,)
         return event, None, _of(method, "assumptions", Observer.MODEL_USER)
 
     def _plain_warnings(self, trust: str, clients: int) -> Iterator[Warning]:
@@ -477,7 +477,7 @@ def _of(algorithm: Any, name: str, *arguments: Any) -> Any:
     return getattr(algorithm, name, lambda *_: ())(*arguments)
 
 
-def _warnings_about(task: Task | None) -> Iterator[Warning]:
+def _warnings_about(task: Task | None, unit: Unit) -> Iterator[Warning]:
     """What is not covered because the data decide it outside of the rounds."""
     if task is None:
         return
@@ -492,6 +492,9 @@ def _warnings_about(task: Task | None) -> Iterator[Warning]:
         yield Warning("shape-depends-on-data", text)
     if task.measured_on_clients:
         text = "there is no test set, and what is measured is computed on the clients' own records: not covered"
+        yield Warning("measured-on-clients", text)
+    elif task.tested_on_clients and unit is Unit.CLIENT:
+        text = "the test set holds other records of the same clients: what is measured on them is not covered"
         yield Warning("measured-on-clients", text)
 
 

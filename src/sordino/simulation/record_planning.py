@@ -31,6 +31,7 @@ import numpy as np
 from sordino.algorithms.minibatch import BLOCK, Numbers, Public
 from sordino.errors import InvalidInput, Refused, require
 from sordino.mechanisms import none
+from sordino.mechanisms._float32 import require_drawable
 from sordino.mechanisms.gaussian import Gaussian as GaussianNoise
 from sordino.privacy import published
 from sordino.privacy.accountants import epsilon_of
@@ -65,7 +66,8 @@ __all__ = ["check_records", "resolve_records", "shuffled_event"]
 
 NOISES = ("numeric", "theorem-2.1", "acg16")
 NOTICEABLE = 0.01  # share by which rounding may add to a sensitivity before the certificate warns
-OTHERS_ADD_NOISE = "every other client adds its noise"
+OTHERS_ADD_NOISE = "every other client adds its noise and keeps it secret"
+OTHERS_LOOK_AWAY = f"{OTHERS_ADD_NOISE}, and is not the model user itself"  # who knows its own, and can take it off
 _MOST_ROWS = 20
 Release = tuple[str, tuple[Observer, ...], Event]
 
@@ -187,10 +189,8 @@ def resolve_records(
     algorithm, constants = plan.algorithm.for_public(public)
     remedy = "a model user is promised the noise of all clients, which must be fresh in every round: leave it out"
     require(not remembers_noise(algorithm), "remembers_noise", True, remedy)
-    normal = np.finfo(np.float32)
-    for value in std if private else ():
-        remedy = "no float32 can be this noise: choose a bound of gradients (lipschitz, or clip) nearer to 1"
-        require(bool(normal.tiny <= value <= normal.max), "noise_std", float(value), remedy)
+    for value in std:
+        require_drawable("noise_std", float(value))
     each = GaussianNoise(jnp.asarray(std, jnp.float32))
     certificate = Certificate(())
     for observers, seen in views.items():
@@ -328,7 +328,7 @@ def _sums(clients: _Clients, std: Numbers) -> tuple[tuple[Event, ...], dict[Obse
     events = tuple(
         clients.event(i, everybody / sensitivity, "models") for i, sensitivity in enumerate(clients.sensitivity)
     )
-    return events, {Observer.MODEL_USER: (OTHERS_ADD_NOISE,)}
+    return events, {Observer.MODEL_USER: (OTHERS_LOOK_AWAY,)}
 
 
 @functools.cache  # clients of one size have one answer

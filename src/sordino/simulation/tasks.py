@@ -28,7 +28,7 @@ from sordino.data import (
 )
 from sordino.data.augmentation import AUGMENTATIONS
 from sordino.data.datasets import check_options
-from sordino.errors import require
+from sordino.errors import InvalidInput, require
 from sordino.models import Batch, FlatLoss, Model, flat, from_loss, get, linear, weighted_mean
 from sordino.simulation.engine import Records, evaluate
 from sordino.types import Key, Vector
@@ -51,8 +51,16 @@ class Task:
     augment: Augment | None = None  # what a client does to its records before a gradient
     starts_near_data: bool = False  # whether w_0 is made from the clients' data, as near a known minimiser
     classes_counted: bool = False  # whether the model's shape comes from the clients' labels
+    tested_on_clients: bool = False  # whether other records of the clients are the test set
     records_overlap: bool = False  # whether one text, say, is in several records
     objective: Model | None = None  # what the test loss is, where clients train on another
+
+    def __post_init__(self) -> None:
+        """Nobody comes with nothing: a client without records would have to look at another's."""
+        empty = np.flatnonzero(np.asarray(self.data.size) < 1)
+        if len(empty):
+            names = self.data.names or [f"client {number}" for number in range(len(self.data.size))]
+            raise InvalidInput("clients", names[empty[0]], "holds no records: leave it out, or give it some")
 
     @property
     def clients(self) -> int:
@@ -195,6 +203,7 @@ def task(
         made,
         augment=change,
         classes_counted=dataset.classes_counted,
+        tested_on_clients=dataset.tests_clients and scheme == "natural",
         records_overlap=dataset.overlapping,
     )
 
