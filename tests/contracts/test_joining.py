@@ -73,7 +73,7 @@ def test_what_does_not_belong_together_is_refused(change, field):
         joined([first], CELLS, scope="", note="")
 
 
-def test_the_command_joins_results_and_curves(tmp_path, monkeypatch):
+def test_the_command_joins_results_and_curves(tmp_path, monkeypatch, capsys):
     cells = [(point.cell.row, point.cell.column) for point in find_spec("paper4-table3").points(quick=False)]
     folder = tmp_path / "paper4"
     folder.mkdir()
@@ -91,4 +91,10 @@ def test_the_command_joins_results_and_curves(tmp_path, monkeypatch):
         f"{cells[3][0]},{cells[3][1]},10,50",
         f"{cells[0][0]},{cells[0][1]},10,50",
     ]
+    monkeypatch.setattr(sys, "argv", ["joining", paths[0], paths[0], "--to", str(whole), "--scope", "", "--note", ""])
+    with pytest.raises(SystemExit) as stopped:
+        joining.main()
+    assert stopped.value.code == 2
+    assert "are in two parts: leave one out" in capsys.readouterr().err
+    assert json.loads(whole.read_text()) == result  # as before
     assert (folder / "table3-curves.png").read_bytes().startswith(b"\x89PNG")

@@ -80,6 +80,13 @@ def main() -> None:
     parser.add_argument("--scope", required=True, help="what of the table it is")
     parser.add_argument("--note", required=True, help="what a reader must know")
     given = parser.parse_args()
+    try:
+        _join(given)
+    except (OSError, ValueError) as error:  # SordinoError is a ValueError
+        parser.error(str(error))
+
+
+def _join(given: argparse.Namespace) -> None:
     parts = [json.loads(path.read_text()) for path in given.parts]
     spec = find_spec(f"{given.to.parent.name}-{parts[0]['name']}")
     cells = [(point.cell.row, point.cell.column) for point in spec.points(quick=False)]

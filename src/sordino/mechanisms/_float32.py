@@ -10,7 +10,7 @@ __all__ = ["require_drawable"]
 
 
 def require_drawable(field: str, value: float) -> None:
-    """Refuse a std or a scale that float32 takes for zero or for infinity; zero itself says that there is no noise."""
+    """Refuse a std or a scale that is zero or infinity in float32."""
     normal = np.finfo(np.float32)
-    drawable = value == 0 or float(normal.tiny) <= value <= float(normal.max)
+    drawable = float(normal.tiny) <= value <= float(normal.max)
     require(drawable, field, value, "no float32 can be this noise: choose a bound of messages or gradients nearer to 1")

@@ -68,5 +68,6 @@ class Gaussian:
 def gaussian(noise_std: float) -> Gaussian:
     """Gaussian noise of this std on every coordinate."""
     require(0 <= noise_std < math.inf, "noise_std", noise_std, "must be finite and not negative")
-    require_drawable("noise_std", noise_std)
+    if noise_std > 0:  # 0 says that there is no noise
+        require_drawable("noise_std", noise_std)
     return Gaussian(noise_std)

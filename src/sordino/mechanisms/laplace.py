@@ -51,5 +51,6 @@ class Laplace:
 def laplace(noise_scale: float) -> Laplace:
     """Laplace noise of this scale on every coordinate."""
     require(0 <= noise_scale < math.inf, "noise_scale", noise_scale, "must be finite and not negative")
-    require_drawable("noise_scale", noise_scale)
+    if noise_scale > 0:  # 0 says that there is no noise
+        require_drawable("noise_scale", noise_scale)
     return Laplace(noise_scale)

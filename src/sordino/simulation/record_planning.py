@@ -189,7 +189,7 @@ def resolve_records(
     algorithm, constants = plan.algorithm.for_public(public)
     remedy = "a model user is promised the noise of all clients, which must be fresh in every round: leave it out"
     require(not remembers_noise(algorithm), "remembers_noise", True, remedy)
-    for value in std:
+    for value in std if private else ():
         require_drawable("noise_std", float(value))
     each = GaussianNoise(jnp.asarray(std, jnp.float32))
     certificate = Certificate(())
