@@ -211,6 +211,7 @@ def test_refused_with_a_remedy(ask, remedy):
         (lambda: so.plan(FEDAVG, rounds=1, mechanism="binomial", message_epsilon=1.0, levels=4, coins=9), "coins"),
         (lambda: so.plan(FEDAVG, rounds=1, mechanism="laplace", noise_multiplier=1.0, levels=4), "levels"),
         (lambda: so.plan(FEDAVG, rounds=1, gamma=0.5), "gamma"),
+        (lambda: Poisson(1e-320), "sampling"),
         (lambda: so.gaussian(1e-38), "noise_std"),
         (lambda: so.gaussian(1e39), "noise_std"),
         (lambda: so.laplace(1e-40), "noise_scale"),

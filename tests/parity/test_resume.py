@@ -245,12 +245,47 @@ def test_other_records_are_not_resumed(tmp_path):
     planned = so.plan(method, rounds=2, noise_multiplier=1.0)
     so.simulate(planned, TASK, folder=tmp_path / "run")
     changed = TASK.data._replace(y=TASK.data.y[::-1].copy())
-    with pytest.raises(InvalidInput, match="records have changed since"):
+    with pytest.raises(InvalidInput, match="records or its loss have changed since"):
         so.simulate(planned, dataclasses.replace(TASK, data=changed), folder=tmp_path / "run", resume=True)
     so.simulate(planned, dataclasses.replace(TASK), folder=tmp_path / "run", resume=True)
     (tmp_path / "run" / "records.sha256").unlink()
-    with pytest.raises(InvalidInput, match="records have changed since"):
+    with pytest.raises(InvalidInput, match="records or its loss have changed since"):
         so.simulate(planned, TASK, folder=tmp_path / "run", resume=True)
+
+
+def augmented(key, x):
+    return x
+
+
+def test_what_would_release_something_else_is_not_resumed(tmp_path, monkeypatch):
+    """The same noise on other messages cancels; other noise on the same messages is a release that nobody counted."""
+    method = so.fedavg(local_steps=1, local_lr=0.1, bound=so.clip(1.0))
+    plan = so.plan(method, rounds=2, noise_multiplier=1.0, trust="local", relation="replace-one")
+    so.simulate(plan, TASK, folder=tmp_path / "run")
+
+    def halved(params, batch):
+        return 0.5 * TASK.model.loss(params, batch)
+
+    def elsewhere(key):
+        return jax.tree.map(lambda leaf: leaf + 1, TASK.model.init(key))
+
+    others = [
+        dataclasses.replace(TASK, model=TASK.model._replace(loss=halved, linear=None)),
+        dataclasses.replace(TASK, model=TASK.model._replace(init=elsewhere)),
+        dataclasses.replace(TASK, augment=augmented),
+    ]
+    for other in others:
+        with pytest.raises(InvalidInput, match="records or its loss"):
+            so.simulate(plan, other, folder=tmp_path / "run", resume=True)
+    with pytest.raises(InvalidInput, match="configuration"):
+        so.simulate(plan, TASK, folder=tmp_path / "run", resume=True, transcript=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(so, "__version__", "another")
+        with pytest.raises(InvalidInput, match="version"):
+            so.simulate(plan, TASK, folder=tmp_path / "run", resume=True)
+    with jax.threefry_partitionable(False), pytest.raises(InvalidInput, match="version"):
+        so.simulate(plan, TASK, folder=tmp_path / "run", resume=True)
+    so.simulate(plan, TASK, folder=tmp_path / "run", resume=True)
 
 
 def test_a_run_killed_while_its_ledger_is_created_can_be_run_or_resumed(tmp_path, monkeypatch):

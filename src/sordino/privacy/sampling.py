@@ -33,7 +33,9 @@ class Poisson:
     name: ClassVar[str] = "poisson"
 
     def __post_init__(self) -> None:
-        require(0 < self.sampling_prob <= 1, "sampling", str(self), "the probability must lie in (0, 1]")
+        # Smaller ones, which no draw of 32 bits can have, leave what accountants compute with.
+        usable = 2.0**-32 <= self.sampling_prob <= 1
+        require(usable, "sampling", str(self), "the probability must be at most 1, and at least 2^-32")
 
     def __str__(self) -> str:
         return f"{self.name}:{self.sampling_prob:g}"

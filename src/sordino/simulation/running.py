@@ -2,7 +2,8 @@
 
 The ledger is written before a segment runs, since a segment releases all of its rounds. A run that was killed and is
 resumed repeats its last segment with the same keys, which releases the same messages again and nothing new; the ledger
-already holds them. This is why a run can only be resumed with the configuration and the seed that it was started with.
+already holds them. This is why a run can only be resumed with the configuration, the seed, the records, the loss and
+the generator that it was started with.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import hashlib
 import json
 import math
 import platform
+import re
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -26,6 +28,7 @@ import numpy as np
 
 import sordino
 from sordino.errors import InvalidInput, require
+from sordino.models.model import Batch
 from sordino.privacy.accountants import account_of, epsilon_of
 from sordino.privacy.events import Composed, passing_anew
 from sordino.privacy.guarantee import Certificate
@@ -106,7 +109,7 @@ def simulate(
     algorithm = resolved.algorithm
     key = jax.random.key(seed)
     carry = initial_carry(algorithm, task, key)
-    files = RunFiles.open(folder, plan, task, resolved, seed, resume) if folder is not None else None
+    files = None if folder is None else RunFiles.open(folder, plan, task, resolved, seed, resume, transcript)
     with files or nullcontext():
         first, history = 0, []
         if files is not None and resume:
@@ -313,11 +316,13 @@ class RunFiles:
         self.ledger.close()
 
     @classmethod
-    def open(cls, folder: Path, plan: Plan, task: Task, resolved: Resolved, seed: int, resume: bool) -> RunFiles:
+    def open(
+        cls, folder: Path, plan: Plan, task: Task, resolved: Resolved, seed: int, resume: bool, transcript: bool
+    ) -> RunFiles:
         """Create a run's folder, or take it up again."""
         ledger_path = folder / "ledger.jsonl"
-        description = _description(plan, task, resolved, seed)
-        records = digest_of(task.records).hex()
+        description = _description(plan, task, resolved, seed, transcript)
+        records = _digest_of_task(task, seed).hex()
         # Another seed is another run, which goes through the records anew.
         releases = tuple(
             (name, observers, passing_anew(event, f"seed {seed}")) for name, observers, event in resolved.releases
@@ -327,7 +332,7 @@ class RunFiles:
                 raise InvalidInput("resume", str(folder), "nothing has been run here: run without --resume")
             entered = _entered(ledger_path, description, releases)
             # Rounds that run again draw the same noise: on other records the two together would show what differs.
-            known, remedy = folder / RECORDS, "its records have changed since: choose another name"
+            known, remedy = folder / RECORDS, "its records or its loss have changed since: choose another name"
             require(known.exists() and known.read_text() == records, "resume", str(folder), remedy)
             return cls(folder, Ledger.open(ledger_path), entered, releases)
         if ledger_path.exists():
@@ -390,7 +395,21 @@ class RunFiles:
         write_atomically(self.folder / "model.safetensors", save(named))
 
 
-def _description(plan: Plan, task: Task, resolved: Resolved, seed: int) -> dict[str, Any]:
+def _digest_of_task(task: Task, seed: int) -> bytes:
+    """Of all that a client's message comes from beside the plan: records, first model, loss, and changes to images."""
+    w, x, y = task.initial(jax.random.key(seed)), task.records.x[:1], task.records.y[:1]
+    program = jax.make_jaxpr(jax.grad(task.loss))(w, Batch(x, y, jnp.ones(1)))
+    text = re.sub("0x[0-9a-f]+", "", f"{program} {task.augment!r}")  # less where functions lie in memory
+    return digest_of(task.records, w, text, program.consts)
+
+
+def _digest_of_generator() -> str:
+    """Of words and normals that a key gives here: other settings or versions of JAX would draw other noise."""
+    key_bits, key_normal = jax.random.split(jax.random.fold_in(jax.random.key(0), 1))
+    return digest_of(jax.random.bits(key_bits, (8,)), jax.random.normal(key_normal, (8,))).hex()
+
+
+def _description(plan: Plan, task: Task, resolved: Resolved, seed: int, transcript: bool) -> dict[str, Any]:
     """What the ledger's header says of the run: what `certify` needs again, and what a resumed run must agree with."""
     totals = [
         guarantee
@@ -413,7 +432,8 @@ def _description(plan: Plan, task: Task, resolved: Resolved, seed: int) -> dict[
         "assumptions": {str(total.observer): list(total.assumptions) for total in totals},
         "warnings": [[w.code, w.message] for w in resolved.certificate.warnings],
         # Rounds that run again after a crash must be the same rounds: same method, noise, cohort, relation and data.
-        "fingerprint": hashlib.sha256(repr((plan, shape)).encode()).hexdigest(),
+        # Who draws the noise, and from what: drawn anew, it would be another release.
+        "fingerprint": digest_of(repr((plan, shape, sordino.__version__, transcript)), _digest_of_generator()).hex(),
     }
 
 
@@ -425,6 +445,8 @@ def _entered(
     planned = {(name, observers): event for name, observers, event in releases}
     released = [entry for entry in record.entries if entry.kind == "release"]
     same = all(planned.get((entry.release, entry.observers)) == entry.event for entry in released)
-    remedy = "was started with another configuration or seed: resume with the same, or choose another name"
+    remedy = (
+        "was started with another configuration, seed, version or device: resume with the same, or choose another name"
+    )
     require(same and record.description == description, "resume", str(ledger.parent), remedy)
     return {(entry.round, entry.release, entry.observers) for entry in released}
