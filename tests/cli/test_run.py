@@ -15,30 +15,11 @@ import sordino as so
 from sordino.errors import InvalidInput
 from sordino.privacy import read_ledger
 from sordino.simulation.record_planning import OTHERS_LOOK_AWAY
+from tests.toys import RUN_FILE
 
-CONFIG = """\
-# Digits, dealt to twenty clients.
-[task]
-name = "digits"
-clients = 20
-partition = "iid"
-
-[algorithm]
-name = "fedavg"
-local_steps = 2
-local_lr = 0.5
-
-[bound]
-clip = 1.0
-
-[privacy]
-epsilon = 8.0
-delta = 1e-4
-
-[run]
-rounds = 3
-cohort = "full"
-"""
+CONFIG = "# Digits, dealt to twenty clients.\n" + RUN_FILE.replace(
+    "clients = 20\n", 'clients = 20\npartition = "iid"\n'
+).replace("seed = 0\n", 'cohort = "full"\n')
 FILES = set(
     "accuracy.png certificate.json checkpoint.npz config.toml environment.json ledger.jsonl metrics.jsonl "
     "model.safetensors".split()

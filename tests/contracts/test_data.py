@@ -432,6 +432,9 @@ def test_hugging_face_images(hub):
     assert (data.y.tolist(), data.y_test.tolist(), data.client) == ([0, 2, 1], [1], None)
     by_writer = load("hf:letters", client="writer")
     assert (by_writer.client_names, by_writer.client.tolist()) == (("a", "z"), [1, 0, 1])
+    assert not by_writer.tests_clients
+    hub["test"]["writer"] = ["a"]
+    assert load("hf:letters", client="writer").tests_clients
 
 
 def test_hugging_face_errors(hub, monkeypatch):

@@ -157,6 +157,13 @@ def test_windows_of_one_text_overlap(needs):
     assert so.task("tiny-shakespeare").records_overlap
 
 
+@pytest.mark.parametrize("name", ["heart-disease", "adult", "tiny-shakespeare"])
+def test_natural_clients_are_in_the_test_set_too(name, needs):
+    needs(name)
+    assert so.task(name).tested_on_clients
+    assert not so.task(name, clients=3, partition="iid").tested_on_clients
+
+
 def test_without_noise_no_option_is_overlooked():
     for wrong in ({"noise": "numeric"}, {"levels": 3}, {"trust": "banana"}):
         with pytest.raises(InvalidInput, match=next(iter(wrong))):

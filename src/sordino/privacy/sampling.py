@@ -25,6 +25,11 @@ class Full:
         return self.name
 
 
+def require_probability(field: str, q: float, text: str) -> None:
+    """Refuse what is no probability, or below 2^-32: no draw of 32 bits has it, and accountants lose it."""
+    require(2.0**-32 <= q <= 1, field, text, "the probability must be at most 1, and at least 2^-32")
+
+
 @dataclass(frozen=True)
 class Poisson:
     """Every unit takes part with probability q, independently; sums are divided by the planned number."""
@@ -33,9 +38,7 @@ class Poisson:
     name: ClassVar[str] = "poisson"
 
     def __post_init__(self) -> None:
-        # Smaller ones, which no draw of 32 bits can have, leave what accountants compute with.
-        usable = 2.0**-32 <= self.sampling_prob <= 1
-        require(usable, "sampling", str(self), "the probability must be at most 1, and at least 2^-32")
+        require_probability("sampling", self.sampling_prob, str(self))
 
     def __str__(self) -> str:
         return f"{self.name}:{self.sampling_prob:g}"

@@ -142,7 +142,7 @@ def parse_cohort(text: str) -> Cohort:
             return Full()
         if name == "poisson":
             q = float(argument)
-            require(2.0**-32 <= q <= 1, "cohort", text, "the probability must be at most 1, and at least 2^-32")
+            sampling.require_probability("cohort", q, text)
             return Poisson(q)
         if name == "fixed":
             size = int(argument)

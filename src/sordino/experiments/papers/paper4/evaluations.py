@@ -48,18 +48,11 @@ EVALUATED = 3  # of the last five models, whose predecessors among the five make
 TEST_BATCH = 1000
 
 
-class How(NamedTuple):
-    """A way to evaluate: by running averages or not, test images shifted and mirrored or not."""
-
-    running: bool
-    changed: bool
-
-
-WAYS = {
-    "": How(running=False, changed=False),
-    ", running averages": How(running=True, changed=False),
-    ", crops and flips": How(running=False, changed=True),
-    ", running averages, crops and flips": How(running=True, changed=True),
+WAYS = {  # by running averages or not, test images shifted and mirrored or not
+    "": (False, False),
+    ", running averages": (True, False),
+    ", crops and flips": (False, True),
+    ", running averages, crops and flips": (True, True),
 }
 
 
@@ -140,8 +133,8 @@ def evaluated(task: Task, models: np.ndarray, batch_size: int, key: Key, dtype: 
         w, before = jnp.asarray(models[place]), jnp.asarray(models[:place])
         s = running(task, task.records, before, key_batches, batch_size=batch_size, dtype=dtype)
         changed = jax.random.fold_in(key_changes, place)
-        for way, how in WAYS.items():
-            value = accuracy(task, w, s if how.running else None, dtype, changed if how.changed else None)
+        for way, (by_running, on_changed) in WAYS.items():
+            value = accuracy(task, w, s if by_running else None, dtype, changed if on_changed else None)
             found.setdefault(way, []).append(value)
     return {way: statistics.fmean(values) for way, values in found.items()}
 
