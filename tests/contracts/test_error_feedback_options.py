@@ -12,7 +12,7 @@ import pytest
 import sordino as so
 from sordino.algorithms.local import ClientData
 from sordino.data import FederatedData, robust_loss, robust_regression
-from sordino.data.augmentation import crop_flip, flip
+from sordino.data.augmentation import crop, crop_flip, flip
 from sordino.errors import InvalidInput, Refused
 from sordino.models import Batch, get
 from sordino.privacy.ledger import read_ledger
@@ -328,6 +328,15 @@ def test_crop_flip_moves_and_mirrors_and_adds_nothing():
     assert crop_flip(jax.random.key(1), jnp.ones((3, 32, 32, 3))).shape == (3, 32, 32, 3)
 
 
+def test_crop_moves_every_image_by_an_offset_of_its_own():
+    image = jnp.arange(1.0, 65.0).reshape(8, 8, 1)
+    padded = np.pad(np.asarray(image[:, :, 0]), 4)
+    allowed = {padded[a : a + 8, b : b + 8].tobytes() for a in range(9) for b in range(9)}
+    got = {np.asarray(one[:, :, 0]).tobytes() for one in crop(jax.random.key(0), jnp.stack([image] * 400))}
+    assert got <= allowed
+    assert len(got) > 70  # of 81
+
+
 def test_flip_mirrors_every_other_image():
     images = jnp.arange(64.0 * 400).reshape(400, 8, 8, 1)
     seen = flip(jax.random.key(0), images)
@@ -362,6 +371,7 @@ def test_augmentation_is_the_clients_own_and_new_in_every_round():
 
 def test_a_task_augments_by_name():
     assert so.task("digits", clients=5, augment="crop-flip").augment is crop_flip
+    assert so.task("digits", clients=5, augment="crop").augment is crop
     assert so.task("digits", clients=5, augment="flip").augment is flip
     assert so.task("digits", clients=5, augment="none").augment is None
     with pytest.raises(InvalidInput, match="crop-flip"):

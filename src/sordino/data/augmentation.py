@@ -12,20 +12,17 @@ import jax.numpy as jnp
 from sordino.errors import require
 from sordino.types import Key
 
-__all__ = ["AUGMENTATIONS", "crop_flip", "flip"]
+__all__ = ["AUGMENTATIONS", "crop", "crop_flip", "flip"]
 
 PADDING = 4
 
 
-def crop_flip(key: Key, x: jax.Array) -> jax.Array:
-    """Images [n, height, width, channels], each shifted by up to 4 pixels into zeros and mirrored every other time."""
-    _require_images(x, "crop-flip")
+def crop(key: Key, x: jax.Array) -> jax.Array:
+    """Images [n, height, width, channels], each shifted by up to 4 pixels into zeros."""
+    _require_images(x, "crop")
     n, height, width, _ = x.shape
-    key_crop, key_flip = jax.random.split(key)
-    corner = jax.random.randint(key_crop, (n, 2, 1), 0, 2 * PADDING + 1)
+    corner = jax.random.randint(key, (n, 2, 1), 0, 2 * PADDING + 1)
     rows, columns = corner[:, 0] + jnp.arange(height), corner[:, 1] + jnp.arange(width)
-    mirrored = jax.random.bernoulli(key_flip, 0.5, (n, 1))
-    columns = jnp.where(mirrored, columns[:, ::-1], columns)
     padded = jnp.pad(x, ((0, 0), (PADDING, PADDING), (PADDING, PADDING), (0, 0)))
     return padded[jnp.arange(n)[:, None, None], rows[:, :, None], columns[:, None, :]]
 
@@ -37,8 +34,14 @@ def flip(key: Key, x: jax.Array) -> jax.Array:
     return jnp.where(mirrored, x[:, :, ::-1], x)
 
 
+def crop_flip(key: Key, x: jax.Array) -> jax.Array:
+    """Images [n, height, width, channels], each shifted and then mirrored every other time."""
+    key_crop, key_flip = jax.random.split(key)
+    return flip(key_flip, crop(key_crop, x))
+
+
 def _require_images(x: jax.Array, name: str) -> None:
     require(x.ndim == 4, "shape of x", x.shape, f"{name} takes images [records, height, width, channels]")
 
 
-AUGMENTATIONS = {"crop-flip": crop_flip, "flip": flip}
+AUGMENTATIONS = {"crop-flip": crop_flip, "crop": crop, "flip": flip}

@@ -173,7 +173,7 @@ def task(
       partition: "iid", "shards:K", "dirichlet:A", "quantity:A" or "natural" (the default where there is one).
       model: "logistic" (the default of a data set), "mlp:300,300", "cnn", "resnet20:batch", ...
       partition_seed: of the dealing.
-      augment: "crop-flip" or "flip" changes a client's images at random before each gradient; "none" is as if left out.
+      augment: "crop-flip", "crop" or "flip" changes a client's images at random before each gradient; "none" does not.
       options: for the data set's loader; of quadratics `d`, `rank`, `scale` (how far off w_0 is) and `seed`; of
         linear-regression `d`, `u_variance` and `seed`; of opposed-parabolas `start`; of robust-regression `d`,
         `records`, `regularisation` and `seed`; of linear `loss`, `records`, `d`, `l2`, `smoothing`, `spread`, `noise`
