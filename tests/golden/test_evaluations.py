@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 
@@ -85,7 +86,8 @@ def test_accuracy_by_statistics_of_other_images_differs(task):
     assert accuracy(task, w, others, "float32") == pytest.approx(float(jnp.mean(jnp.argmax(found, axis=1) == y)))
 
 
-def test_changed_test_images_are_named_otherwise(task):
+def test_augmented_test_images_are_named_otherwise(task):
+    task = dataclasses.replace(task, augment=crop_flip)
     w, (x, y) = models(task)[0], task.test
     key = jax.random.key(3)
     changed = crop_flip(jax.random.fold_in(key, 0), x)

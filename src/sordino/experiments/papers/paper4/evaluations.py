@@ -14,8 +14,8 @@ test images. Here s is computed after the run, from its last models x^{K-4}, ...
 drawn anew, at all models before the one that is evaluated, oldest first. Of x^K, x^{K-1} and x^{K-2}, for which 99, 96
 and 88 % of the weights of s are there, the mean is taken.
 
-*Crops and flips.* The paper's test images are a tenth of the training images. Held out by PyTorch's `random_split`,
-they pass through the transform of the training set, and are shifted and mirrored at random like it.
+*Augmented.* The paper's test images are a tenth of the training images. Held out by PyTorch's `random_split`, they
+pass through the transform of the training set, and are changed at random like it.
 
 Each cell is evaluated in all four ways. Runs that promise anything have no business here.
 """
@@ -33,7 +33,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sordino.data.augmentation import crop_flip
 from sordino.experiments.provenance import commit_of_the_code, provenance
 from sordino.experiments.specs import find_spec
 from sordino.models.model import Array, Params
@@ -48,11 +47,11 @@ EVALUATED = 3  # of the last five models, whose predecessors among the five make
 TEST_BATCH = 1000
 
 
-WAYS = {  # by running averages or not, test images shifted and mirrored or not
+WAYS = {  # by running averages or not, test images changed like those of training or not
     "": (False, False),
     ", running averages": (True, False),
-    ", crops and flips": (False, True),
-    ", running averages, crops and flips": (True, True),
+    ", augmented": (False, True),
+    ", running averages, augmented": (True, True),
 }
 
 
@@ -104,13 +103,13 @@ def running(task: Task, records: Records, models: Array, key: Key, *, batch_size
 
 
 def accuracy(task: Task, w: Array, s: list[Statistics] | None, dtype: str, changed: Key | None = None) -> float:
-    """Share of test images that are named rightly, standardised by s or themselves; shifted and mirrored by a key."""
+    """Share of test images that are named rightly, standardised by s or themselves; augmented with a key."""
     x, y = task.test
     right = 0
     for number, first in enumerate(range(0, len(y), TEST_BATCH)):
         images = x[first : first + TEST_BATCH]
-        if changed is not None:
-            images = crop_flip(jax.random.fold_in(changed, number), images)
+        if changed is not None and task.augment is not None:
+            images = task.augment(jax.random.fold_in(changed, number), images)
         right += int(_right(task, w, s, images, y[first : first + TEST_BATCH], dtype))
     return right / len(y)
 
