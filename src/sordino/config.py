@@ -17,16 +17,15 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, cre
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
-from sordino.errors import InvalidInput, Refused, SordinoError, require
+from sordino.errors import LARGEST_SEED, NO_SUCH_SEED, InvalidInput, Refused, SordinoError, require
 from sordino.variations import variations
 
-__all__ = ["LARGEST_SEED", "Config", "Sweep", "SweepPoint", "load_config", "load_sweep"]
+__all__ = ["Config", "Sweep", "SweepPoint", "load_config", "load_sweep"]
 
 NOT_IN_A_FILE = ("bound", "server_optimiser")  # [bound] says the first; the second is a Python object
 OF_THE_MODEL = ("hidden", "norm", "dtype", "input_shape")  # what `[task] model` spells, or must fit
 BARE_KEY = r"[A-Za-z0-9_-]+"  # of TOML
 MOST_ROUNDS = 10_000_000
-LARGEST_SEED = 2**32 - 1
 
 
 class _Section(BaseModel):
@@ -79,7 +78,7 @@ def _within(low: int, high: float, remedy: str) -> AfterValidator:
 
 AT_LEAST_1 = _within(1, float("inf"), "must be at least 1")
 USUAL_ROUNDS = _within(1, MOST_ROUNDS, f"must be at least 1, and at most {MOST_ROUNDS:,}")
-SEEDS = _within(0, LARGEST_SEED, "must lie in [0, 2^32): beyond it the noise of other seeds comes again")
+SEEDS = _within(0, LARGEST_SEED, NO_SUCH_SEED)
 
 
 class RunSection(_Section):

@@ -10,7 +10,20 @@ import operator
 from enum import Enum
 from typing import Any
 
-__all__ = ["BudgetExceeded", "InvalidInput", "LedgerError", "Refused", "SordinoError", "require", "require_count"]
+__all__ = [
+    "LARGEST_SEED",
+    "NO_SUCH_SEED",
+    "BudgetExceeded",
+    "InvalidInput",
+    "LedgerError",
+    "Refused",
+    "SordinoError",
+    "require",
+    "require_count",
+]
+
+LARGEST_SEED = 2**32 - 1
+NO_SUCH_SEED = "must lie in [0, 2^32): beyond it the noise of other seeds comes again"
 
 
 class SordinoError(ValueError):

@@ -14,7 +14,7 @@ import pytest
 import sordino as so
 from sordino.errors import InvalidInput
 from sordino.privacy import read_ledger
-from sordino.simulation.record_planning import OTHERS_LOOK_AWAY
+from sordino.privacy.guarantee import OTHERS_LOOK_AWAY
 from tests.toys import RUN_FILE
 
 CONFIG = "# Digits, dealt to twenty clients.\n" + RUN_FILE.replace(

@@ -26,8 +26,9 @@ from sordino.privacy.events import (
     event_to_json,
     passing_anew,
 )
+from sordino.privacy.guarantee import OTHERS_ADD_NOISE, OTHERS_LOOK_AWAY
 from sordino.privacy.sampling import WithoutReplacement
-from sordino.simulation.record_planning import OTHERS_ADD_NOISE, OTHERS_LOOK_AWAY, shuffled_event
+from sordino.simulation.record_planning import shuffled_event
 from sordino.types import Memory, Observer, Relation, Unit
 
 REPLACE = Relation.REPLACE_ONE

@@ -30,7 +30,7 @@ import jax
 import jax.numpy as jnp
 
 from sordino.errors import InvalidInput, require
-from sordino.mechanisms._float32 import require_drawable
+from sordino.mechanisms.drawable import require_drawable
 from sordino.privacy.events import Gaussian
 from sordino.pytrees import pytree
 from sordino.types import Aggregate, Bounder, Circumstances, Key, Relation, Scalar, Vector

@@ -9,7 +9,8 @@ import typer
 
 from sordino.cli.output import show, working
 from sordino.cli.run import File, Json, Set
-from sordino.config import LARGEST_SEED, load_config
+from sordino.config import load_config
+from sordino.errors import LARGEST_SEED
 
 __all__ = ["audit_command"]
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from sordino.cli.output import show, working
-from sordino.config import LARGEST_SEED
+from sordino.errors import LARGEST_SEED
 
 __all__ = ["bench_command"]
 

@@ -9,7 +9,7 @@ import typer
 
 from sordino.cli.output import require_picture
 from sordino.cli.run import live_progress
-from sordino.config import LARGEST_SEED
+from sordino.errors import LARGEST_SEED
 
 __all__ = ["demo_command"]
 

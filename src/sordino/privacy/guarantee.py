@@ -10,9 +10,20 @@ from typing import Any, Literal
 from sordino.errors import InvalidInput, Refused, require
 from sordino.types import Observer, Relation, Unit
 
-__all__ = ["Certificate", "Guarantee", "Scope", "Warning", "format_delta", "format_epsilon"]
+__all__ = [
+    "OTHERS_ADD_NOISE",
+    "OTHERS_LOOK_AWAY",
+    "Certificate",
+    "Guarantee",
+    "Scope",
+    "Warning",
+    "format_delta",
+    "format_epsilon",
+]
 
 Scope = Literal["one round", "all rounds"]
+OTHERS_ADD_NOISE = "every other client adds its noise and keeps it secret"
+OTHERS_LOOK_AWAY = f"{OTHERS_ADD_NOISE}, and is not the model user itself"  # who knows its own, and can take it off
 _MOST_CLIENTS = 20  # whose own guarantees are printed; JSON holds all
 
 

@@ -28,12 +28,12 @@ from sordino.privacy.events import (
     parts_of,
     sampled,
 )
-from sordino.privacy.guarantee import Certificate, Warning, format_epsilon
+from sordino.privacy.guarantee import OTHERS_LOOK_AWAY, Certificate, Warning, format_epsilon
 from sordino.privacy.published import normec_noise
 from sordino.privacy.sampling import Full as FullSampling
 from sordino.simulation.cohort import Cohort, FixedSize, Full, Unreliable, parse_cohort
 from sordino.simulation.engine import remembers_noise
-from sordino.simulation.record_planning import OTHERS_LOOK_AWAY, check_records, counted, resolve_records
+from sordino.simulation.record_planning import check_records, counted, resolve_records
 from sordino.types import Circumstances, Memory, Observer, Relation, Unit
 
 if TYPE_CHECKING:

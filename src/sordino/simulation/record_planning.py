@@ -31,7 +31,7 @@ import numpy as np
 from sordino.algorithms.minibatch import BLOCK, Numbers, Public
 from sordino.errors import InvalidInput, Refused, require
 from sordino.mechanisms import none
-from sordino.mechanisms._float32 import require_drawable
+from sordino.mechanisms.drawable import require_drawable
 from sordino.mechanisms.gaussian import Gaussian as GaussianNoise
 from sordino.privacy import published
 from sordino.privacy.accountants import epsilon_of
@@ -50,7 +50,7 @@ from sordino.privacy.events import (
     sampled,
 )
 from sordino.privacy.gaussian import gaussian_epsilon, gaussian_noise_multiplier
-from sordino.privacy.guarantee import Certificate, Warning
+from sordino.privacy.guarantee import OTHERS_ADD_NOISE, OTHERS_LOOK_AWAY, Certificate, Warning
 from sordino.privacy.sampling import Full, Sampling, WithoutReplacement
 from sordino.privacy.shuffle import shuffle_epsilon
 from sordino.simulation.cohort import Cohort, Poisson, Unreliable
@@ -66,8 +66,6 @@ __all__ = ["check_records", "resolve_records", "shuffled_event"]
 
 NOISES = ("numeric", "theorem-2.1", "acg16")
 NOTICEABLE = 0.01  # share by which rounding may add to a sensitivity before the certificate warns
-OTHERS_ADD_NOISE = "every other client adds its noise and keeps it secret"
-OTHERS_LOOK_AWAY = f"{OTHERS_ADD_NOISE}, and is not the model user itself"  # who knows its own, and can take it off
 _MOST_ROWS = 20
 Release = tuple[str, tuple[Observer, ...], Event]
 

@@ -27,7 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import sordino
-from sordino.errors import InvalidInput, require
+from sordino.errors import LARGEST_SEED, NO_SUCH_SEED, InvalidInput, require
 from sordino.models.model import Batch
 from sordino.privacy.accountants import account_of, epsilon_of
 from sordino.privacy.events import Composed, passing_anew
@@ -156,7 +156,7 @@ def simulate(
 
 def require_seed(seed: int) -> None:
     """Refuse a seed that would repeat the noise of another: the generator takes 32 bits of it."""
-    require(0 <= seed < 2**32, "seed", seed, "must lie in [0, 2^32): beyond it the noise of other seeds comes again")
+    require(0 <= seed <= LARGEST_SEED, "seed", seed, NO_SUCH_SEED)
 
 
 def segments(first: int, rounds: int, every: int) -> list[tuple[int, int]]:
