@@ -20,9 +20,11 @@ __all__ = [
     "SordinoError",
     "require",
     "require_count",
+    "require_drawable",
 ]
 
 LARGEST_SEED = 2**32 - 1
+SMALLEST_FLOAT32, LARGEST_FLOAT32 = 2.0**-126, (2 - 2.0**-23) * 2.0**127  # what is smaller is flushed to zero
 NO_SUCH_SEED = "must lie in [0, 2^32): beyond it the noise of other seeds comes again"
 
 
@@ -74,3 +76,9 @@ def require_count(value: Any, field: str, remedy: str = "must be a whole number,
     except TypeError:
         valid = False
     require(valid, field, value, remedy)
+
+
+def require_drawable(field: str, value: float) -> None:
+    """Refuse a std or a scale that is zero or infinity in float32: it hides nothing, whatever an accountant finds."""
+    drawable = SMALLEST_FLOAT32 <= value <= LARGEST_FLOAT32
+    require(drawable, field, value, "no float32 can be this noise: choose a bound of messages or gradients nearer to 1")

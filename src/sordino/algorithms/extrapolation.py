@@ -29,8 +29,7 @@ from dataclasses import dataclass, field
 import jax
 import jax.numpy as jnp
 
-from sordino.errors import InvalidInput, require
-from sordino.mechanisms.drawable import require_drawable
+from sordino.errors import InvalidInput, require, require_drawable
 from sordino.privacy.events import Gaussian
 from sordino.pytrees import pytree
 from sordino.types import Aggregate, Bounder, Circumstances, Key, Relation, Scalar, Vector

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 import jax
 
-from sordino.errors import require
-from sordino.mechanisms.drawable import require_drawable
+from sordino.errors import require, require_drawable
 from sordino.privacy import events
 from sordino.pytrees import pytree
 from sordino.types import Aggregate, Bounder, Key, Relation, Scalar, Vector

@@ -17,7 +17,9 @@ from scipy.stats import binom
 from sordino.errors import require
 from sordino.privacy.gaussian import private_side
 
-__all__ = ["pure_delta", "pure_epsilon", "subsampled_pure_epsilon"]
+__all__ = ["MOST_RELEASES", "pure_delta", "pure_epsilon", "subsampled_pure_epsilon"]
+
+MOST_RELEASES = 10**7  # that numbers can compose
 
 
 def pure_delta(epsilon: float, epsilon_0: float, count: int) -> float:
@@ -32,7 +34,7 @@ def pure_delta(epsilon: float, epsilon_0: float, count: int) -> float:
 def pure_epsilon(epsilon_0: float, count: int, delta: float) -> float:
     """The least epsilon of `count` releases that are epsilon_0-DP each, at this delta."""
     require(epsilon_0 >= 0, "epsilon_0", epsilon_0, "must not be negative")
-    require(0 <= count <= 10**7, "rounds", count, "must lie between 0 and ten million")
+    require(0 <= count <= MOST_RELEASES, "rounds", count, f"must lie between 0 and {MOST_RELEASES:,}")
     require(0 <= delta < 1, "delta", delta, "must lie in [0, 1)")
     total = count * epsilon_0
     if math.isinf(total):

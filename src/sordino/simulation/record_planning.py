@@ -29,9 +29,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from sordino.algorithms.minibatch import BLOCK, Numbers, Public
-from sordino.errors import InvalidInput, Refused, require
+from sordino.errors import InvalidInput, Refused, require, require_drawable
 from sordino.mechanisms import none
-from sordino.mechanisms.drawable import require_drawable
 from sordino.mechanisms.gaussian import Gaussian as GaussianNoise
 from sordino.privacy import published
 from sordino.privacy.accountants import epsilon_of
