@@ -158,7 +158,7 @@ def test_compose(run, account, tmp_path: Path):
         ("account gaussian --noise-multiplier 1 --delta 1e-5 --observer server --rounds 2", "zero-out"),
         ("account gaussian --noise-multiplier 1 --delta 1e-5 --units 0", "units = 0"),
         ("account tdl --m 3 --alpha 0.1 --shift 2x-3 --epsilon 1", "shift"),
-        ("account shuffle --eps0 800 --n 10 --delta 1e-5", "out of the range"),
+        ("account shuffle --eps0 800 --n 10 --delta 1e-5", "at most 700"),
         ("account gaussian --epsilon 2 --delta 1e-5 --formula classical", "epsilon <= 1"),
         ("account shuffle --eps0 4 --n 10000 --delta 1e-6 --method closed", "numeric"),
         ("account shuffle --eps0 4 --n 10000 --delta 1e-6 --method fmt23", "2021"),

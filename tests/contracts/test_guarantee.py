@@ -11,8 +11,18 @@ import pytest
 from sordino.errors import BudgetExceeded, InvalidInput, Refused
 from sordino.privacy import Budget, Certificate, certify
 from sordino.privacy.accountants import epsilon_of
-from sordino.privacy.events import Composed, Gaussian, Parallel, Repeated, Sampled
+from sordino.privacy.events import (
+    Composed,
+    Gaussian,
+    Laplace,
+    Parallel,
+    Pure,
+    Repeated,
+    Sampled,
+    ZeroConcentrated,
+)
 from sordino.privacy.guarantee import Guarantee, format_epsilon
+from sordino.privacy.ledger import LedgerRecord
 from sordino.privacy.sampling import Poisson
 from sordino.types import Observer, Relation, Unit
 
@@ -113,12 +123,37 @@ def test_equal_events_however_nested_cost_the_same():
 def test_budget_refuses_the_round_that_would_exceed_it():
     release = Sampled(Gaussian(1.0), Poisson(0.1))
     budget = Budget(2.0, 1e-5, Relation.ADD_REMOVE)
-    spent, rounds = Composed(()), 0
-    while (projected := budget.project(spent, release)) <= budget.epsilon:
-        assert budget.require(spent, release) == projected
+    rounds = 0
+    while (projected := budget.spent(Repeated(release, rounds + 1))) <= budget.epsilon:
         rounds += 1
-        spent = Repeated(release, rounds)
-        assert budget.spent(spent) == projected
+        assert budget.require(Repeated(release, rounds)) == projected
     with pytest.raises(BudgetExceeded, match="above the budget"):
-        budget.require(spent, release)
+        budget.require(Repeated(release, rounds + 1))
     assert rounds > 1
+
+
+def test_budget_looks_ahead_through_the_ledger():
+    """Releases about the sample of one round are joint: more than independent samples of each would cost."""
+    release, budget = Sampled(Gaussian(1.0), Poisson(0.01)), Budget(1.0, 1e-5, Relation.ADD_REMOVE)
+    record = LedgerRecord(Unit.CLIENT, Relation.ADD_REMOVE, {}, {}, ())
+    for part in range(3):
+        record = record.after(round=0, release=f"part {part}", observers=["model user"], event=release)
+        joint = Sampled(Composed((release.event,) * (part + 1)), release.sampling)
+        assert epsilon_of(record.spent("model user"), 1e-5) == pytest.approx(epsilon_of(joint, 1e-5))
+    with pytest.raises(BudgetExceeded):
+        budget.require(record.spent("model user"))
+    assert budget.spent(Repeated(release, 3)) < budget.epsilon  # as three samples they would have passed
+
+
+@pytest.mark.parametrize("beside", [Pure(1.0), Gaussian(1.0), Laplace(1.0), Sampled(Gaussian(1.0), Poisson(0.1))])
+@pytest.mark.parametrize("endless", [Pure(math.inf), Repeated(Pure(1e308), 100)])
+def test_a_release_without_bound_has_no_finite_epsilon(beside, endless):
+    event = Composed((endless, beside))
+    assert epsilon_of(event, 1e-5) == math.inf
+    with pytest.raises(BudgetExceeded):
+        Budget(1.0, 1e-5, Relation.ADD_REMOVE).require(event)
+
+
+@pytest.mark.parametrize("rho", [1e13, 1e300, math.inf])
+def test_concentrated_releases_without_end(rho):
+    assert epsilon_of(ZeroConcentrated(rho), 1e-5) >= rho

@@ -348,6 +348,49 @@ def test_privunit_is_finite_at_a_hundred_million_coordinates():
     assert c.m * 1e4 == pytest.approx(privunit_constants(10**6, 2, 2).m * 1e3, rel=1e-5)  # m ~ 1 / sqrt(d)
 
 
+def exact_shuffle_delta(epsilon, eps0, n):
+    """The divergence of the clones' reduction by enumeration, with digits for e^-600 beside 1."""
+    with mpmath.workdps(300):
+        p, clones, e = 1 / (1 + mpmath.exp(-eps0)), mpmath.exp(-eps0), mpmath.exp(epsilon)
+        total = mpmath.mpf(0)
+        for c in range(n):
+            weight = mpmath.binomial(n - 1, c) * clones**c * (1 - clones) ** (n - 1 - c)
+            b = [mpmath.binomial(c, a) / mpmath.mpf(2) ** c for a in range(c + 1)]
+            for j in range(c + 2):
+                with_one, without = b[j - 1] if j > 0 else 0, b[j] if j <= c else 0
+                total += weight * max(0, p * with_one + (1 - p) * without - e * ((1 - p) * with_one + p * without))
+        return total
+
+
+@pytest.mark.parametrize("n", [1, 2, 40])
+@pytest.mark.parametrize("eps0", [0.01, 1.0, 5.0, 20.0, 25.0, 36.4, 50.0, 100.0, 600.0])
+def test_shuffling_against_enumeration(n, eps0):
+    """1 - p is 0 in float64 from eps0 = 37 on: what was computed from it promised 36.9 for eps0 = 100."""
+    for share in (0.0, 0.3, 0.99, 1 - 1e-9):
+        truth = exact_shuffle_delta(share * eps0, eps0, n)
+        assert truth * (1 - 1e-15) <= shuffle_delta(share * eps0, eps0, n) <= truth * (1 + 1e-6) + 1e-19
+    epsilon = shuffle_epsilon(eps0, n, 1e-6)
+    assert exact_shuffle_delta(epsilon, eps0, n) <= 1e-6
+
+
+@pytest.mark.parametrize("mu", [1e-13, 1e-9, 1e-7, 1e-3, 0.1])
+def test_gaussian_delta_of_tiny_mu_is_not_below_the_truth(mu):
+    with mpmath.workdps(60):
+        for share in (0.0, 0.5, 1.0, 3.0):
+            epsilon = share * mu
+            exact_mu, exact_epsilon = mpmath.mpf(mu), mpmath.mpf(epsilon)
+            a, b = exact_mu / 2 - exact_epsilon / exact_mu, -exact_mu / 2 - exact_epsilon / exact_mu
+            truth = mpmath.ncdf(a) - mpmath.exp(exact_epsilon) * mpmath.ncdf(b)
+            assert truth * (1 - 1e-15) <= gaussian_delta(epsilon, mu) <= truth * (1 + 4e-14 / mu + 1e-12)
+
+
+def test_records_drawn_many_times_have_a_lattice_that_fits():
+    """All of 1,000 draws from one record: its own noise, a thousand times as close."""
+    event = Sampled(Gaussian(2.0), WithReplacement(1000, 1))
+    exact = gaussian_epsilon(500.0, 1e-5)
+    assert exact <= epsilon_of(event, 1e-5, Relation.REPLACE_ONE) <= 1.01 * exact
+
+
 LONG = [(100, 1e-10), (10_000, 1e-10), (1_000_000, 1e-8)]
 
 
@@ -413,7 +456,7 @@ def test_numeric_shuffling_against_enumeration(n, eps0, epsilon):
                 P[a + B, c - a + 1 - B] = P.get((a + B, c - a + 1 - B), 0) + pa * pb
                 Q[a + 1 - B, c - a + B] = Q.get((a + 1 - B, c - a + B), 0) + pa * pb
     delta = sum(max(0.0, p - math.exp(epsilon) * Q.get(x, 0.0)) for x, p in P.items())
-    assert shuffle_delta(epsilon, eps0, n) == pytest.approx(delta, abs=1e-13)
+    assert shuffle_delta(epsilon, eps0, n) == pytest.approx(delta, abs=1e-12)
 
 
 def test_shuffling_outside_the_closed_form_amplifies_nothing():

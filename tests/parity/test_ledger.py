@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import math
 import os
 import random
 import signal
@@ -20,7 +21,8 @@ import pytest
 
 from sordino.errors import InvalidInput, LedgerError
 from sordino.privacy.accountants import epsilon_of
-from sordino.privacy.events import Composed, Event, Gaussian, NonPrivate, Poisson, Pure, Repeated, Sampled
+from sordino.privacy.certification import certify_ledger
+from sordino.privacy.events import Assumed, Composed, Event, Gaussian, NonPrivate, Poisson, Pure, Repeated, Sampled
 from sordino.privacy.ledger import Ledger, LedgerRecord, read_ledger
 from sordino.types import Observer, Relation, Unit
 
@@ -81,7 +83,7 @@ def test_round_trip(path: Path) -> None:
     record = read_ledger(path)
     assert (record.unit, record.relation) == (Unit.CLIENT, Relation.ZERO_OUT)
     assert record.description == {"method": "sgd", "rounds": 3}
-    assert (record.worst_release, record.recovered) == (WORST, 0)
+    assert (record.worst_release, record.recovered) == (dict.fromkeys(Observer, WORST), 0)
     assert [(entry.round, entry.release, entry.event) for entry in record.entries] == [
         (0, "client message", MESSAGE),
         (1, "model", MODEL),
@@ -607,3 +609,115 @@ def test_a_torn_release_of_a_sampled_round_is_not_cheaper_than_a_whole_one(path:
     record = read_ledger(path)
     assert record.recovered == 1
     assert epsilon_of(record.spent("model user"), 1e-5) >= whole > 0.8
+
+
+WRAPPED = [lambda e: Composed((e,)), lambda e: Repeated(e, 1), lambda e: Assumed("a", "client", e)]
+
+
+@pytest.mark.parametrize("wrapped", WRAPPED)
+def test_releases_from_one_sample_are_joint_or_refused(path: Path, wrapped: Callable[[Event], Event]) -> None:
+    """Four releases about one sample of 1 % cost 4.4 over ten rounds; one by one they would seem to cost 0.5."""
+    release = Sampled(Gaussian(1.0), Poisson(0.01))
+    with Ledger.create(path, unit="client", relation="add-remove", worst_release=release) as ledger:
+        for round in range(10):
+            for part in range(4):
+                ledger.append(round=round, release=f"part {part}", observers=["model user"], event=release)
+        assert epsilon_of(read_ledger(path).spent("model user"), 1e-5) > 4.3
+        ledger.append(round=10, release="first", observers=["model user"], event=wrapped(release))
+        assert epsilon_of(read_ledger(path).spent("model user"), 1e-5) > 4.3
+        ledger.append(round=10, release="second", observers=["model user"], event=release)
+    with pytest.raises(LedgerError, match="record them as one event"):
+        read_ledger(path).spent("model user")
+
+
+def test_two_runs_that_count_rounds_alike_need_ledgers_of_their_own(path: Path) -> None:
+    """Their samples are two: where delta is near q, one sample of both would cost nothing."""
+    release = Sampled(Gaussian(0.05), Poisson(6e-6))
+    with Ledger.create(path, unit="client", relation="add-remove", worst_release=release) as ledger:
+        ledger.append(round=0, release="update", observers=["model user"], event=release)
+        with pytest.raises(LedgerError, match="round 0 holds 'update' from a sample already"):
+            ledger.append(round=0, release="update", observers=["model user"], event=release)
+        ledger.append(round=1, release="update", observers=["model user"], event=release)
+    with Ledger.open(path) as ledger, pytest.raises(LedgerError, match="round 1"):
+        ledger.append(round=1, release="update", observers=["model user", "outsider"], event=release)
+    record = read_ledger(path)
+    assert epsilon_of(record.spent("model user"), 1e-5) > 100
+    twice = record.after(round=1, release="update", observers=["model user"], event=release)
+    with pytest.raises(LedgerError, match="numbers of its own"):
+        twice.spent("model user")
+
+
+def test_a_torn_line_counts_for_each_observer_as_what_it_would_have_seen(path: Path, head: Path) -> None:
+    """A server sees everything here, a model user a private sample; of peers and outsiders nothing is known."""
+    sample = Sampled(Gaussian(1.0), Poisson(0.1))
+    worst = {Observer.SERVER: NonPrivate(), Observer.MODEL_USER: sample}
+    with Ledger.create(path, unit="client", relation="add-remove", worst_release=worst) as ledger:
+        for round in range(3):
+            ledger.append(round=round, release="messages", observers=["server"], event=NonPrivate())
+            ledger.append(round=round, release="model", observers=["model user"], event=sample)
+    before = {each.observer: each.epsilon for each in certify_ledger(read_ledger(path), 1e-5).guarantees}
+    with path.open("ab") as file:
+        file.write(b'{"event":')
+    for _ in range(2):  # as it is found, and as the next writer leaves it
+        record = read_ledger(path)
+        certificate = certify_ledger(record, 1e-5)
+        after = {each.observer: each.epsilon for each in certificate.guarantees}
+        assert record.recovered == 1
+        assert after.keys() == before.keys() == {Observer.SERVER, Observer.MODEL_USER}
+        assert after[Observer.SERVER] == math.inf
+        assert before[Observer.MODEL_USER] < after[Observer.MODEL_USER] < 2 * before[Observer.MODEL_USER]
+        assert "recovered" in {warning.code for warning in certificate.warnings}
+        Ledger.open(path).close()
+
+
+def test_a_head_that_lags_behind_is_damage(path: Path, head: Path, written: tuple[bytes, bytes]) -> None:
+    """A writer is one entry ahead at most: an older head would let somebody cut the end off unseen."""
+    head.write_bytes(b'{"count":0,"hash":"' + b"0" * 64 + b'"}\n')
+    with pytest.raises(LedgerError, match=r"lines, where the \.head file knows of 0"):
+        read_ledger(path)
+
+
+def forged(path: Path, head: Path, changes: dict[int, dict[str, Any]]) -> None:
+    """The ledger with fields of its lines changed, and every hash made right again."""
+    previous, lines = "0" * 64, []
+    for number, line in enumerate(path.read_bytes().splitlines()):
+        entry = json.loads(line) | changes.get(number, {}) | {"previous": previous}
+        entry.pop("hash")
+        canonical = json.dumps(entry, sort_keys=True, separators=(",", ":")).encode()
+        previous = hashlib.sha256(canonical).hexdigest()
+        lines.append(json.dumps(entry | {"hash": previous}, sort_keys=True, separators=(",", ":")).encode())
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    head.write_bytes(json.dumps({"count": len(lines), "hash": previous}).encode())
+
+
+DEEP: dict[str, Any] = {"kind": "pure", "epsilon": 1.0}
+for _ in range(450):
+    DEEP = {"kind": "repeated", "event": DEEP, "count": 1}
+
+STRANGE = {
+    "description": {0: {"description": None}},
+    "units": {0: {"description": {"units": 1.5}}},
+    "warnings": {0: {"description": {"warnings": [1]}}},
+    "assumptions": {0: {"description": {"assumptions": {"server": "all"}}}},
+    "worst": {0: {"worst_release": DEEP}},
+    "nobody": {1: {"observers": []}},
+    "round": {1: {"round": [0]}},
+    "list": {1: {"event": [1]}},
+    "text": {1: {"event": {"kind": "composed", "events": "abc"}}},
+    "sampling": {
+        1: {"event": {"kind": "sampled", "sampling": 0.2, "event": {"kind": "gaussian", "noise_multiplier": 1}}}
+    },
+    "true": {1: {"event": {"kind": "gaussian", "noise_multiplier": True}}},
+    "deep": {1: {"event": DEEP}},
+}
+
+
+@pytest.mark.parametrize("change", STRANGE.values(), ids=STRANGE)
+def test_strange_entries_are_said_to_be_so(
+    path: Path, head: Path, written: tuple[bytes, bytes], change: dict[int, dict[str, Any]]
+) -> None:
+    forged(path, head, {})
+    read_ledger(path)
+    forged(path, head, change)
+    with pytest.raises(LedgerError):
+        read_ledger(path)

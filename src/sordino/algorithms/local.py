@@ -48,9 +48,15 @@ class ClientData:
         return Batch(self.x[index], self.y[index], (positions < self.size).astype(jnp.float32))
 
     def shuffled(self, key: Key) -> jax.Array:
-        """A random order of the client's positions, padding last."""
-        order = jax.random.uniform(key, (self.largest,)) + (jnp.arange(self.largest) >= self.size)
-        return jnp.argsort(order)
+        """A random order of the client's positions, padding last.
+
+        63 bits decide: equal ones go to the lower position, and 23 would give the first of a million records 6 % more.
+        """
+        position = jnp.arange(self.largest)
+        high, low = jax.random.bits(key, (2, self.largest), jnp.uint32)
+        high = jnp.where(position < self.size, high >> 1, jnp.uint32(2**32 - 1))
+        order: jax.Array = jax.lax.sort((high, low, position), num_keys=2)[2]
+        return order
 
     def augmented(self, key: Key, batch: Batch) -> Batch:
         """The batch as the client trains on it: changed at random, with the client's own key, where a task says so."""

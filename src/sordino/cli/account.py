@@ -260,6 +260,7 @@ def binomial_command(
 ) -> None:
     """Binomial noise (cpSGD): coins, bits as the paper counts them and as they are, the claim and what is proven."""
     require((epsilon is None) != (coins is None), "epsilon", epsilon, "give exactly one of --epsilon and --coins")
+    require(0 < delta < 1, "delta", delta, "must lie in (0, 1)")
     bounds = _bounds(dim, levels, mu, relation)
     N = coins if coins is not None else cpsgd_coins(epsilon or 0.0, bounds, delta)
     account = account_of(binomial_event(N, bounds, delta / 10), Relation.parse(relation))

@@ -93,6 +93,9 @@ class Account:
         return self._delta(epsilon)
 
 
+_NOT_PRIVATE = Account("none: a release is not private", (), lambda _: math.inf, lambda _: 1.0)
+
+
 @lru_cache(maxsize=10_000)  # a sweep asks the same again for every point
 def epsilon_of(event: Event, delta: float, relation: Relation | str = Relation.ADD_REMOVE) -> float:
     """The least proven epsilon of `event` at `delta`."""
@@ -137,7 +140,7 @@ def _account_of(event: Event, relation: Relation) -> Account:
     _flatten(event, 1, relation, tally)
     leaves, claims = tally.leaves, tuple(dict.fromkeys(tally.claims))
     if any(isinstance(leaf, NonPrivate) for leaf in leaves):
-        return Account("none: a release is not private", claims, lambda _: math.inf, lambda _: 1.0)
+        return dataclasses.replace(_NOT_PRIVATE, claims=claims)
     account = _account_leaves(leaves, relation)
     if tally.parts:
         account = dataclasses.replace(account, accountant=f"parallel composition, {account.accountant}")
@@ -205,6 +208,8 @@ def _concentrated(leaves: Counter[Event]) -> Account:
 def _loss_account(leaves: Counter[Event], relation: Relation) -> Account:
     releases = max(leaves.values())
     require(releases <= MOST_RELEASES, "rounds", releases, f"must lie between 0 and {MOST_RELEASES:,}")
+    if not math.isfinite(sum(_loss_range(leaf) * count for leaf, count in leaves.items())):
+        return _NOT_PRIVATE
     loss = _compose_losses(leaves, relation)
     rounding = _ROUNDING * sum(count * _convolutions(leaf) for leaf, count in leaves.items())
     least = max(_SMALLEST_PLD_DELTA, 2 * rounding)
@@ -267,8 +272,10 @@ def _repeat(loss: PrivacyLossDistribution, count: int) -> PrivacyLossDistributio
 
 
 def _loss_range(leaf: Event) -> float:
-    from sordino.privacy.loss import gaussian_loss_range
+    from sordino.privacy.loss import gaussian_loss_range, most_draws
 
+    if isinstance(leaf, Sampled) and isinstance(leaf.event, Gaussian) and isinstance(leaf.sampling, WithReplacement):
+        return gaussian_loss_range(leaf.event.noise_multiplier / most_draws(leaf.sampling))
     if isinstance(leaf, Sampled):
         return _loss_range(leaf.event)
     if isinstance(leaf, Gaussian):

@@ -50,6 +50,7 @@ def cpsgd_epsilon(coins: int, bounds: Sensitivities, delta: float, p: float = 0.
 def cpsgd_coins(epsilon: float, bounds: Sensitivities, delta: float, p: float = 0.5) -> int:
     """The least N for which cpSGD's Theorem 1 claims (epsilon, delta)."""
     require(0 < epsilon < math.inf, "epsilon", epsilon, "must be positive and finite")
+    require(0 < delta < 1, "delta", delta, "must lie in (0, 1)")
     low = math.ceil(max(23 * math.log(10 * bounds.d / delta), 2 * bounds.linf) / (p * (1 - p)))
     if cpsgd_epsilon(low, bounds, delta, p) <= epsilon:
         return low
@@ -65,6 +66,7 @@ def cpsgd_coins(epsilon: float, bounds: Sensitivities, delta: float, p: float = 
 def binomial_event(coins: int, bounds: Sensitivities, failure: float) -> Event:
     """What N fair coins on each coordinate certify; `failure` is the delta spent on the tails."""
     require(coins >= 1, "coins", coins, "must be at least 1")
+    require(0 < failure < 1, "delta", failure, "must lie in (0, 1)")
     # Hoeffding: Bin(N, 1/2) leaves N/2 +- B in one of d coordinates with probability at most `failure`.
     B = math.sqrt(coins * math.log(2 * bounds.d / failure) / 2)
     x_B = (2 * (B + bounds.linf) + 1) / (coins + 1)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sordino.errors import BudgetExceeded, require
 from sordino.privacy.accountants import epsilon_of
-from sordino.privacy.events import Composed, Event
+from sordino.privacy.events import Event
 from sordino.types import Relation
 
 __all__ = ["Budget"]
@@ -28,14 +28,14 @@ class Budget:
         """epsilon of what has been released, at this budget's delta."""
         return epsilon_of(event, self.delta, self.relation)
 
-    def project(self, spent: Event, following: Event) -> float:
-        """epsilon after one more release."""
-        return self.spent(Composed((spent, following)))
+    def require(self, after: Event) -> float:
+        """epsilon `after` the next release, or raise before it is made.
 
-    def require(self, spent: Event, following: Event) -> float:
-        """Return the projected epsilon, or raise before anything is released."""
-        projected = self.project(spent, following)
-        if projected > self.epsilon:
+        `after` is all that will have been spent: of a ledger `record.after(...).spent(observer)`, which knows whether
+        the release is about a sample that others of its round have shown already.
+        """
+        projected = self.spent(after)
+        if not projected <= self.epsilon:
             raise BudgetExceeded(
                 f"the next release would bring epsilon to {projected:.6g} at delta = {self.delta:g}, above the budget "
                 f"{self.epsilon:g} ({self.relation}): stop here, or agree on a larger budget before going on"

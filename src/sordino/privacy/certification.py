@@ -72,13 +72,14 @@ def certify(
 
 
 def certify_ledger(record: LedgerRecord, delta: float) -> Certificate:
-    """What a ledger shows to have been spent, against each observer that it names."""
+    """What a ledger shows to have been spent, against each observer that its releases name."""
     guarantees: list[Guarantee] = []
     warnings: list[Warning] = []
-    for observer in Observer:
+    # Of somebody whom a torn line alone names nothing is known: what others see is not in this ledger.
+    released = [entry for entry in record.entries if entry.kind == "release"] or record.entries
+    named = {observer for entry in released for observer in entry.observers}
+    for observer in (each for each in Observer if each in named):
         rounds = len({entry.round for entry in record.entries if observer in entry.observers})
-        if rounds == 0:
-            continue
         spent = record.spent(observer)
         _refuse_what_is_false(spent, record.relation, observer, record.unit, Memory.NONE)
         account = account_of(spent, record.relation)
@@ -167,7 +168,9 @@ def _guarantee(
     if math.isinf(epsilon) and private and not account.claims:
         over = "in one round" if rounds == 1 else f"over {rounds} rounds"
         raise Refused(
-            f"delta = {delta:g} lies below what this noise cannot avoid {over}, {account.delta(1e6):.3g}",
+            f"delta = {delta:g} lies below what this noise cannot avoid {over}, {account.delta(1e6):.3g}"
+            if delta
+            else f"delta = 0 is more than this noise can promise {over}",
             "ask for a larger delta, or widen the support of the noise",
         )
     stated = [part.assumption for part in parts if isinstance(part, Assumed)]

@@ -17,11 +17,15 @@ from sordino.privacy.gaussian import private_side
 
 __all__ = ["zcdp_delta", "zcdp_epsilon", "zcdp_rho"]
 
+LARGEST_RHO = 1e12  # beyond it nothing is gained by looking for the best order
+
 
 def zcdp_delta(epsilon: float, rho: float) -> float:
     """A delta that rho-zCDP implies at this epsilon."""
     if rho == 0:
         return -math.expm1(min(0.0, epsilon))
+    if math.isinf(rho):
+        return 1.0
 
     def log_delta(log_order_minus_one: float) -> float:
         a = 1.0 + math.exp(log_order_minus_one)
@@ -35,9 +39,11 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     """An epsilon that rho-zCDP implies at this delta."""
     require(rho >= 0, "rho", rho, "must not be negative")
     require(0 < delta < 1, "delta", delta, "must lie in (0, 1): concentrated DP never gives delta = 0")
+    upper = rho + 2 * math.sqrt(rho * math.log(1 / delta)) + 1.0  # Bun and Steinke 2016, looser
+    if rho > LARGEST_RHO:
+        return upper
     if zcdp_delta(0.0, rho) <= delta:
         return 0.0
-    upper = rho + 2 * math.sqrt(rho * math.log(1 / delta)) + 1.0  # Bun and Steinke 2016, looser
     return private_side(lambda epsilon: delta - zcdp_delta(epsilon, rho), 0.0, upper)
 
 

@@ -347,6 +347,8 @@ def event_to_json(event: Event) -> dict[str, Any]:
 
 def event_from_json(data: dict[str, Any]) -> Event:
     """The event that `event_to_json` wrote."""
+    if not isinstance(data, dict):
+        raise LedgerError(f"event {data!r} is no object")
     kind = data.get("kind")
     if kind not in _KINDS:
         raise LedgerError(f"event kind {kind!r} is not known to this version; known: {', '.join(sorted(_KINDS))}")
@@ -357,7 +359,9 @@ def event_from_json(data: dict[str, Any]) -> Event:
         if name == "events":
             return tuple(event_from_json(item) for item in value)
         if name == "sampling":
-            return parse_sampling(value)
+            return parse_sampling(str(value))
+        if isinstance(value, bool):
+            raise LedgerError(f"event of kind {kind!r}: {name} = {value} is no number")
         if isinstance(value, list):
             return tuple(tuple(item) if isinstance(item, list) else item for item in value)
         return math.inf if value == "inf" else value

@@ -39,6 +39,7 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
     # Three ways to write the same difference, each where it does not cancel; e^epsilon phi(b) = phi(a).
     if a <= 0:
         delta = math.exp(-a * a / 2) * float(erfcx(-a / _ROOT_2) - erfcx(-b / _ROOT_2)) / 2
+        delta *= 1 + 1e-14 / mu  # what the difference may have lost where mu is tiny
     elif abs(epsilon) < 0.5:
         delta = float(erf(a / _ROOT_2) - erf(b / _ROOT_2)) / 2 - math.expm1(epsilon) * float(ndtr(b))
     else:

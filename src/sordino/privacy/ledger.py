@@ -6,13 +6,15 @@ Every line is one entry in canonical JSON and holds the hash of the entry before
     append:  line -> fsync -> head -> only now may the release leave
 
 A crash can therefore leave an entry that the head does not know yet, or part of one. A whole entry counts as
-itself, even without its newline. A torn one counts as `worst_release`, the costliest release that the run
-plans, seen by everyone; the next writer replaces it by a "recovered" entry. Any other difference is damage.
+itself, even without its newline. A torn one has released nothing; it counts all the same, for each observer as
+`worst_release`, the costliest that the run plans to show it, and the next writer replaces it by a "recovered" entry.
+Any other difference is damage.
 The chain has no secret: it finds accidents and careless edits, not somebody who rewrites both files.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import hashlib
 import json
@@ -28,19 +30,20 @@ from pathlib import Path
 from typing import Any, Self, TypeAlias
 
 from sordino.errors import LedgerError, SordinoError, require
-from sordino.privacy.events import Composed, Event, Repeated, Sampled, event_from_json, event_to_json
+from sordino.privacy.events import Composed, Event, Repeated, Sampled, event_from_json, event_to_json, parts_of
 from sordino.types import Observer, Relation, Unit
 
-__all__ = ["Entry", "Ledger", "LedgerRecord", "read_ledger"]
+__all__ = ["Entry", "Ledger", "LedgerRecord", "of_one_round", "read_ledger"]
 
 _Json: TypeAlias = dict[str, Any]
+_Draw: TypeAlias = tuple[int | None, str, Observer]  # round and release, and who sees it
 _NO_HASH = "0" * 64
 _RESTORE = "restore it and its .head file from a backup; until then treat the budget as spent"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One release, or one torn line (`kind` "recovered", without a round) counted as the worst release."""
+    """One release, or what a torn line counts as for some observers (`kind` "recovered", without a round)."""
 
     seq: int
     time: str
@@ -58,13 +61,13 @@ class LedgerRecord:
     unit: Unit
     relation: Relation
     description: dict[str, Any]
-    worst_release: Event
+    worst_release: dict[Observer, Event]
     entries: tuple[Entry, ...]
 
     @property
     def recovered(self) -> int:
         """How many torn lines are counted as the worst release."""
-        return sum(entry.kind == "recovered" for entry in self.entries)
+        return len({entry.seq for entry in self.entries if entry.kind == "recovered"})
 
     @property
     def event(self) -> Event:
@@ -74,16 +77,29 @@ class LedgerRecord:
     def spent(self, observer: Observer | str | None = None) -> Event:
         """What the releases that `observer` saw cost (None: all releases), equal events grouped."""
         eyes = set(Observer) if observer is None else {Observer.parse(observer)}
-        rounds: dict[int | None, list[Event]] = {}
-        latest: int | None = None
+        rounds: dict[tuple[str, int], list[Event]] = {}
+        drawn: set[_Draw] = set()
+        latest = -1
         for entry in self.entries:
-            # A torn line belonged to the round being written, and perhaps to the same sample.
             latest = latest if entry.round is None else entry.round
-            if eyes.intersection(entry.observers):
-                rounds.setdefault(latest, []).append(entry.event)
-        counts = Counter(event for events in rounds.values() for event in _of_one_round(events))
+            if not eyes.intersection(entry.observers):
+                continue
+            if drawn.intersection(new := _draws(entry)):
+                raise _drawn_twice(entry.round, entry.release)
+            drawn |= new
+            # A torn line belonged to the round being written, and perhaps to the same sample.
+            apart = entry.round is None and not isinstance(entry.event, Sampled)
+            key = ("torn", entry.seq) if apart else ("round", latest)
+            rounds.setdefault(key, []).append(entry.event)
+        counts = Counter(event for events in rounds.values() for event in of_one_round(events))
         groups = tuple(Repeated(event, count) for event, count in counts.items())
         return groups[0] if len(groups) == 1 else Composed(groups)
+
+    def after(self, *, round: int, release: str, observers: Iterable[Observer | str], event: Event) -> LedgerRecord:
+        """What the ledger would say with one more release, for a budget to look at before it is made."""
+        eyes = tuple(Observer.parse(observer) for observer in observers)
+        entry = Entry(len(self.entries) + 1, "", "release", round, release, eyes, event)
+        return dataclasses.replace(self, entries=(*self.entries, entry))
 
     @property
     def units(self) -> int | None:
@@ -91,8 +107,31 @@ class LedgerRecord:
         return self.description.get("units")
 
 
-def _of_one_round(events: list[Event]) -> list[Event]:
+def _is_sampled(event: Event) -> bool:
+    return any(isinstance(part, Sampled) for part in parts_of(event))
+
+
+def _draws(entry: Entry) -> set[_Draw]:
+    """Whom an entry shows something of a sample."""
+    seen = entry.observers if entry.round is not None and _is_sampled(entry.event) else ()
+    return {(entry.round, entry.release, observer) for observer in seen}
+
+
+def _drawn_twice(round: int | None, release: str) -> LedgerError:
+    """Two runs that count their rounds alike drew two samples, which cost other than one sample shown twice."""
+    remedy = "give every run a ledger of its own, or numbers of its own to its rounds"
+    return LedgerError(f"round {round} holds {release!r} from a sample already: {remedy}")
+
+
+def of_one_round(events: list[Event]) -> list[Event]:
     """Releases about the same sample of a round are one joint release: sampled once, not once each."""
+    sampled = [event for event in events if _is_sampled(event)]
+    nested = [event.kind for event in sampled if not isinstance(event, Sampled)]
+    if len(sampled) > 1 and nested:
+        raise LedgerError(
+            f"one round holds {len(sampled)} releases from a sample, one of them inside a {nested[0]} event: record "
+            "them as one event"
+        )
     joint: dict[str, list[Event]] = {}
     rest = []
     for event in events:
@@ -123,8 +162,9 @@ def read_ledger(path: str | os.PathLike[str]) -> LedgerRecord:
 class Ledger:
     """The only writer of a ledger, from `create` or `open` until `close` or the end of the process."""
 
-    def __init__(self, path: Path, file: int, count: int, last_hash: str) -> None:
+    def __init__(self, path: Path, file: int, count: int, last_hash: str, drawn: set[_Draw]) -> None:
         self.path = path
+        self._drawn = drawn
         self._file, self._size = file, os.fstat(file).st_size
         self._count, self._last_hash = count, last_hash
         self._process = os.getpid()
@@ -139,15 +179,16 @@ class Ledger:
         *,
         unit: Unit | str,
         relation: Relation | str,
-        worst_release: Event,
+        worst_release: Event | Mapping[Observer, Event],
         description: Mapping[str, Any] | None = None,
     ) -> Self:
-        """Start a ledger. A torn line will count as `worst_release`, the costliest single release planned."""
+        """Start a ledger. A torn line will count as `worst_release`, the costliest planned, perhaps by observer."""
+        worst = worst_release if isinstance(worst_release, Mapping) else dict.fromkeys(Observer, worst_release)
         header = {
             "unit": Unit.parse(unit),
             "relation": Relation.parse(relation),
             "description": dict(description or {}),
-            "worst_release": _plain_event(worst_release),
+            "worst_release": {str(Observer.parse(eye)): _plain_event(event) for eye, event in worst.items()},
         }
         first = _seal(0, _NO_HASH, "open", header)  # refuses what JSON cannot hold, before there is a file
         path = _locate(path)
@@ -161,7 +202,7 @@ class Ledger:
             _sync_directory(path)
             file = resources.enter_context(_opened(path, os.O_WRONLY | os.O_APPEND))
             _write_head(path, 1, first["hash"])
-            ledger = cls(path, file, 1, first["hash"])
+            ledger = cls(path, file, 1, first["hash"], set())
             ledger._resources = resources.pop_all()
         return ledger
 
@@ -173,7 +214,7 @@ class Ledger:
             _require_there(path)
             _lock(path, resources)
             entries, data = _load(path)
-            _record(path, entries)
+            record = _record(path, entries)
             whole = b"".join(_canonical(entry) + b"\n" for entry in entries)
             if whole != data:
                 _replace(path, whole)
@@ -181,7 +222,8 @@ class Ledger:
             file = resources.enter_context(_opened(path, os.O_WRONLY | os.O_APPEND))
             os.fsync(file)  # entries that the head does not know may be in memory only
             _write_head(path, len(entries), entries[-1]["hash"])
-            ledger = cls(path, file, len(entries), entries[-1]["hash"])
+            drawn = set().union(*map(_draws, record.entries))
+            ledger = cls(path, file, len(entries), entries[-1]["hash"], drawn)
             ledger._resources = resources.pop_all()
         return ledger
 
@@ -192,7 +234,12 @@ class Ledger:
         require(bool(eyes), "observers", eyes, "name at least one: what nobody sees is no release")
         cost = _plain_event(event)
         number = operator.index(round)
-        self._write("release", {"round": number, "release": release, "observers": eyes, "event": cost})
+        drawn = _draws(Entry(0, "", "release", number, release, tuple(eyes), event))
+        with self._turn:
+            if drawn & self._drawn:
+                raise _drawn_twice(number, release)
+            self._write("release", {"round": number, "release": release, "observers": eyes, "event": cost})
+            self._drawn |= drawn
 
     def close(self) -> None:
         """Let another writer in."""
@@ -283,6 +330,8 @@ def _load(path: Path) -> tuple[list[_Json], bytes]:
             entries.append(entry)
         else:
             raise _damage(path, seq + 1, "changed, removed, inserted or out of order")
+    if len(entries) > count + 1:  # a writer is one entry ahead of the head at most
+        raise _damage(path, count + 2, f"{len(entries)} lines, where the .head file knows of {count}")
     if len(entries) < count:
         raise _damage(path, len(entries) + 1, f"truncated: {count} lines were written, {len(entries)} are left")
     if count and entries[count - 1]["hash"] != last_hash:
@@ -309,8 +358,7 @@ def _continues(entries: list[_Json], entry: _Json) -> bool:
 def _recover(path: Path, entries: list[_Json], torn: bytes) -> _Json:
     if not entries:
         raise LedgerError(f"{path}, line 1: torn header; nothing was released: delete the file and start again")
-    worst = entries[0]["worst_release"]
-    fields = {"observers": list(Observer), "event": worst, "torn_bytes": len(torn)}
+    fields = {"events": entries[0]["worst_release"], "torn_bytes": len(torn)}
     return _seal(len(entries), entries[-1]["hash"], "recovered", fields)
 
 
@@ -320,19 +368,44 @@ def _record(path: Path, entries: list[_Json]) -> LedgerRecord:
         return LedgerRecord(
             unit=Unit.parse(header["unit"]),
             relation=Relation.parse(header["relation"]),
-            description=header["description"],
-            worst_release=event_from_json(header["worst_release"]),
-            entries=tuple(map(_entry, releases)),
+            description=_described(header["description"]),
+            worst_release=_by_observer(header["worst_release"]),
+            entries=tuple(each for entry in releases for each in _entries(entry)),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except RecursionError:
+        raise LedgerError(f"{path}: an event holds too many others; restore it from a backup") from None
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise LedgerError(f"{path}: {error}; read it with the version of sordino that wrote it") from error
 
 
-def _entry(entry: _Json) -> Entry:
+def _entries(entry: _Json) -> list[Entry]:
+    seq, time, kind = entry["seq"], entry["time"], entry["kind"]
+    if kind == "recovered":
+        alike: dict[Event, list[Observer]] = {}
+        for observer, event in _by_observer(entry["events"]).items():
+            alike.setdefault(event, []).append(observer)
+        return [Entry(seq, time, kind, None, "torn line", tuple(eyes), event) for event, eyes in alike.items()]
     observers = tuple(Observer.parse(observer) for observer in entry["observers"])
-    round, release = entry.get("round"), entry.get("release", "torn line")
+    require(bool(observers), "observers", observers, "name at least one: what nobody sees is no release")
     event = event_from_json(entry["event"])
-    return Entry(entry["seq"], entry["time"], entry["kind"], round, release, observers, event)
+    return [Entry(seq, time, kind, operator.index(entry["round"]), str(entry["release"]), observers, event)]
+
+
+def _by_observer(events: dict[str, _Json]) -> dict[Observer, Event]:
+    return {Observer.parse(observer): event_from_json(event) for observer, event in events.items()}
+
+
+def _described(description: Any) -> dict[str, Any]:
+    """What a certificate takes from it is of the right kind."""
+    require(isinstance(description, dict), "description", description, "must be an object")
+    units, warnings = description.get("units"), description.get("warnings", [])
+    require(units is None or type(units) is int, "units", units, "must be a whole number")
+    pairs = isinstance(warnings, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in warnings)
+    require(pairs, "warnings", warnings, "must be pairs of a code and a text")
+    assumptions = description.get("assumptions", {})
+    lists = isinstance(assumptions, dict) and all(isinstance(texts, list) for texts in assumptions.values())
+    require(lists, "assumptions", assumptions, "must be lists of texts by observer")
+    return dict(description)
 
 
 # Files

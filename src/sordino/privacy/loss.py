@@ -31,6 +31,7 @@ __all__ = [
     "gaussian_loss_range",
     "laplace_loss",
     "lattice_loss",
+    "most_draws",
     "pure_loss",
     "rounded_loss",
 ]
@@ -124,10 +125,14 @@ def fixed_size_gaussian_loss(
 
 
 def _draws(K: int, n: int) -> list[tuple[int, float]]:
-    """(k, probability that one record is drawn k >= 1 times in K draws from n), until the rest is below 1e-16."""
-    tail = binom.sf(np.arange(1, K + 1), K, 1 / n)
-    last = int(np.argmax(tail < 1e-16)) + 1
-    return [(k, float(binom.pmf(k, K, 1 / n))) for k in range(1, last + 1)]
+    """(k, probability that one record is drawn k >= 1 times in K draws from n), but for tails below 1e-16."""
+    first, last = (int(edge(1e-16, K, 1 / n)) for edge in (binom.ppf, binom.isf))
+    return [(k, float(binom.pmf(k, K, 1 / n))) for k in range(max(1, first), max(1, last) + 1)]
+
+
+def most_draws(sampling: WithReplacement) -> int:
+    """How often one record is drawn, but for a probability that does not matter."""
+    return _draws(sampling.sample_size, sampling.population)[-1][0]
 
 
 def _hockey_stick(log_order: NDArray[np.float64], mu: float) -> NDArray[np.float64]:

@@ -97,6 +97,7 @@ def privunit_constants(d: int, eps0: float, eps1: float, gamma: str = "exact") -
     else:
         threshold = _condition_1(d, eps1) if gamma == "condition-1" else _condition_2(d, eps1)
         q = float(betaincc(0.5, half, threshold**2)) / 2
+    require(threshold < 1, "eps1", eps1, f"no cap of a sphere in {d} dimensions is as small as this needs: lower it")
     log_A = half * math.log1p(-(threshold**2)) - math.log(d - 1) - float(betaln(0.5, half))
     m = math.exp(log_A) * (p / q - (1 - p) / (1 - q))
     epsilon = eps0 + math.log((1 - q) / q)

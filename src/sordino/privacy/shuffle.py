@@ -23,6 +23,9 @@ from sordino.privacy.gaussian import private_side
 
 __all__ = ["closed_form_limit", "shuffle_delta", "shuffle_epsilon", "shuffle_epsilon_closed"]
 
+LARGEST_EPS0 = 700  # whose e^eps0 is a number
+ROUNDING = 1e-12  # of a binomial tail, relative
+
 
 def closed_form_limit(n: int, delta: float) -> float:
     """The largest eps0 for which the closed form is proven: log(n / (16 log(2 / delta)))."""
@@ -58,14 +61,13 @@ def shuffle_delta(epsilon: float, eps0: float, n: int) -> float:
     p = float(expit(eps0))
     # P(j | c) = p b(j - 1) + (1 - p) b(j) and Q(j | c) swaps them, with b = Bin(c, 1/2) and b(j-1)/b(j) = j/(c-j+1):
     # P > e^epsilon Q  <=>  (p - e^eps (1-p)) j > (e^eps p - (1-p)) (c - j + 1).
-    e = math.exp(epsilon)
-    gain, loss = p - e * (1 - p), e * p - (1 - p)
-    threshold = loss * (c + 1) / (gain + loss)
-    j = np.floor(threshold) + 1  # the smallest number of zeros that favours P
-    from_j = binom.sf(j - 1, c, 0.5)
-    from_j_minus_1 = from_j + binom.pmf(j - 1, c, 0.5)
-    divergence = p * from_j_minus_1 + (1 - p) * from_j - e * ((1 - p) * from_j_minus_1 + p * from_j)
-    return float(min(1.0, lost + np.sum(binom.pmf(c, n - 1, clones) * np.maximum(divergence, 0.0))))
+    # 1 - p = p e^-eps0 is lost beside 1 for a large eps0, so nothing is subtracted from 1 here.
+    gain, loss = -p * math.expm1(epsilon - eps0), p * (math.expm1(epsilon) - math.expm1(-eps0))
+    j = c + 2 - np.ceil((c + 1) * (gain / (gain + loss)))  # the smallest number of zeros that favours P
+    # The sum of P - e^epsilon Q from j on: gain P(A >= j - 1) - loss P(A >= j), where gain - loss = 1 - e^epsilon.
+    more, less = gain * binom.pmf(j - 1, c, 0.5), math.expm1(epsilon) * binom.sf(j - 1, c, 0.5)
+    divergence = np.maximum(more - less, 0.0) + ROUNDING * (more + less)
+    return float(min(1.0, lost + np.sum(binom.pmf(c, n - 1, clones) * divergence)))
 
 
 def shuffle_epsilon(eps0: float, n: int, delta: float, delta0: float = 0.0, method: str = "numeric") -> float:
@@ -112,6 +114,6 @@ def shuffle_epsilon(eps0: float, n: int, delta: float, delta0: float = 0.0, meth
 
 
 def _require_shuffle(eps0: float, n: int, delta: float) -> None:
-    require(eps0 > 0, "eps0", eps0, "must be positive")
+    require(0 < eps0 <= LARGEST_EPS0, "eps0", eps0, f"must be positive, and at most {LARGEST_EPS0}")
     require(n >= 1, "n", n, "shuffling needs at least one client")
     require(0 < delta < 1, "delta", delta, "must lie in (0, 1)")

@@ -32,7 +32,7 @@ from sordino.models.model import Batch
 from sordino.privacy.accountants import account_of, epsilon_of
 from sordino.privacy.events import Composed, passing_anew
 from sordino.privacy.guarantee import Certificate
-from sordino.privacy.ledger import Ledger, read_ledger
+from sordino.privacy.ledger import Ledger, of_one_round, read_ledger
 from sordino.simulation.checkpoint import load_checkpoint, save_checkpoint, write_atomically
 from sordino.simulation.engine import Carry, RoundInfo, Setting, run_rounds
 from sordino.simulation.planning import Plan, Resolved
@@ -342,7 +342,10 @@ class RunFiles:
         write_atomically(folder / "certificate.json", certificate.encode())
         write_atomically(folder / "environment.json", json.dumps(environment() | {"seed": seed}, indent=2).encode())
         write_atomically(folder / RECORDS, records.encode())
-        worst = Composed(tuple(dict.fromkeys(event for _, _, event in releases)))
+        worst = {}
+        for observer in {observer for _, observers, _ in releases for observer in observers}:
+            joint = of_one_round([event for _, observers, event in releases if observer in observers])
+            worst[observer] = joint[0] if len(joint) == 1 else Composed(tuple(joint))
         ledger = Ledger.create(
             ledger_path,
             unit=resolved.certificate.guarantees[0].unit,
