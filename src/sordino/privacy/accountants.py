@@ -187,7 +187,7 @@ def _concentrated(leaves: Counter[Event]) -> Account:
         elif isinstance(leaf, Gaussian):
             rho += count / leaf.noise_multiplier**2 / 2
         elif isinstance(leaf, Pure):
-            rho += count * leaf.epsilon**2 / 2
+            rho += count * leaf.epsilon * leaf.epsilon / 2
         elif isinstance(leaf, FiniteLoss):
             rho += count * max(leaf.losses) ** 2 / 2
         elif isinstance(leaf, Laplace):
@@ -213,7 +213,6 @@ def _loss_account(leaves: Counter[Event], relation: Relation) -> Account:
     loss = _compose_losses(leaves, relation)
     rounding = _ROUNDING * sum(count * _convolutions(leaf) for leaf, count in leaves.items())
     least = max(_SMALLEST_PLD_DELTA, 2 * rounding)
-
     pure = math.fsum(_pure_bound(leaf) * count for leaf, count in leaves.items())
 
     def epsilon(delta: float) -> float:
@@ -262,8 +261,13 @@ def _compose_losses(leaves: Counter[Event], relation: Relation) -> PrivacyLossDi
     )
     # Far in a tail the library's bounds overflow to infinity, which it handles.
     with np.errstate(over="ignore", invalid="ignore"):
-        parts = [_repeat(_leaf_loss(leaf, relation, step), count) for leaf, count in leaves.items()]
-        return reduce(lambda left, right: left.compose(right), parts)
+        try:
+            parts = [_repeat(_leaf_loss(leaf, relation, step), count) for leaf, count in leaves.items()]
+            return reduce(lambda left, right: left.compose(right), parts)
+        except OverflowError:
+            noises = [getattr(part, "noise_multiplier", math.inf) for leaf in leaves for part in parts_of(leaf)]
+            remedy = "so little noise hides nothing, and its privacy loss leaves what numbers can hold: take more"
+            raise InvalidInput("noise_multiplier", min(noises), remedy) from None
 
 
 def _repeat(loss: PrivacyLossDistribution, count: int) -> PrivacyLossDistribution:

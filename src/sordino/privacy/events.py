@@ -222,7 +222,7 @@ class Repeated(Event):
     kind: ClassVar[str] = "repeated"
 
     def __post_init__(self) -> None:
-        whole = float(self.count).is_integer() and self.count >= 0
+        whole = 0 <= self.count <= 1e18 and float(self.count).is_integer()
         require(whole, "rounds", self.count, "must be a whole number, at least 0")
         object.__setattr__(self, "count", int(self.count))
 

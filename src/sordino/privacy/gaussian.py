@@ -38,8 +38,8 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
     a, b = mu / 2 - epsilon / mu, -mu / 2 - epsilon / mu
     # Three ways to write the same difference, each where it does not cancel; e^epsilon phi(b) = phi(a).
     if a <= 0:
-        delta = math.exp(-a * a / 2) * float(erfcx(-a / _ROOT_2) - erfcx(-b / _ROOT_2)) / 2
-        delta *= 1 + 1e-14 / mu  # what the difference may have lost where mu is tiny
+        near, far = float(erfcx(-a / _ROOT_2)), float(erfcx(-b / _ROOT_2))
+        delta = math.exp(-a * a / 2) * (near - far + 4e-15 * near) / 2  # with what a small difference may have lost
     elif abs(epsilon) < 0.5:
         delta = float(erf(a / _ROOT_2) - erf(b / _ROOT_2)) / 2 - math.expm1(epsilon) * float(ndtr(b))
     else:

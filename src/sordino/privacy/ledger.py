@@ -29,7 +29,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
-from sordino.errors import LedgerError, SordinoError, require
+from sordino.errors import InvalidInput, LedgerError, SordinoError, require
 from sordino.privacy.events import Composed, Event, Repeated, Sampled, event_from_json, event_to_json, parts_of
 from sordino.types import Observer, Relation, Unit
 
@@ -38,6 +38,7 @@ __all__ = ["Entry", "Ledger", "LedgerRecord", "of_one_round", "read_ledger"]
 _Json: TypeAlias = dict[str, Any]
 _Draw: TypeAlias = tuple[int | None, str, Observer]  # round and release, and who sees it
 _NO_HASH = "0" * 64
+NOBODY = "name at least one: what nobody sees is no release"
 _RESTORE = "restore it and its .head file from a backup; until then treat the budget as spent"
 
 
@@ -69,35 +70,29 @@ class LedgerRecord:
         """How many torn lines are counted as the worst release."""
         return len({entry.seq for entry in self.entries if entry.kind == "recovered"})
 
-    @property
-    def event(self) -> Event:
-        """Everything spent."""
-        return self.spent()
-
-    def spent(self, observer: Observer | str | None = None) -> Event:
-        """What the releases that `observer` saw cost (None: all releases), equal events grouped."""
-        eyes = set(Observer) if observer is None else {Observer.parse(observer)}
-        rounds: dict[tuple[str, int], list[Event]] = {}
+    def spent(self, observer: Observer | str) -> Event:
+        """What the releases that `observer` saw cost, equal events grouped."""
+        observer = Observer.parse(observer)
+        rounds: dict[int | None, list[Event]] = {}
         drawn: set[_Draw] = set()
-        latest = -1
-        for entry in self.entries:
-            latest = latest if entry.round is None else entry.round
-            if not eyes.intersection(entry.observers):
-                continue
+        apart: list[Event] = []
+        latest = None
+        for entry in (entry for entry in self.entries if observer in entry.observers):
             if drawn.intersection(new := _draws(entry)):
                 raise _drawn_twice(entry.round, entry.release)
             drawn |= new
+            latest = latest if entry.round is None else entry.round
+            group = rounds.setdefault(latest, [])
             # A torn line belonged to the round being written, and perhaps to the same sample.
-            apart = entry.round is None and not isinstance(entry.event, Sampled)
-            key = ("torn", entry.seq) if apart else ("round", latest)
-            rounds.setdefault(key, []).append(entry.event)
-        counts = Counter(event for events in rounds.values() for event in of_one_round(events))
+            (group if entry.round is not None or _of_the_sample(group, entry.event) else apart).append(entry.event)
+        counts = Counter(apart + [event for events in rounds.values() for event in of_one_round(events)])
         groups = tuple(Repeated(event, count) for event, count in counts.items())
         return groups[0] if len(groups) == 1 else Composed(groups)
 
     def after(self, *, round: int, release: str, observers: Iterable[Observer | str], event: Event) -> LedgerRecord:
         """What the ledger would say with one more release, for a budget to look at before it is made."""
         eyes = tuple(Observer.parse(observer) for observer in observers)
+        require(bool(eyes), "observers", eyes, NOBODY)
         entry = Entry(len(self.entries) + 1, "", "release", round, release, eyes, event)
         return dataclasses.replace(self, entries=(*self.entries, entry))
 
@@ -109,6 +104,14 @@ class LedgerRecord:
 
 def _is_sampled(event: Event) -> bool:
     return any(isinstance(part, Sampled) for part in parts_of(event))
+
+
+def _of_the_sample(group: list[Event], event: Event) -> bool:
+    """Whether an event is about the one sample that a round has shown."""
+    shown = [other for other in group if _is_sampled(other)]
+    return isinstance(event, Sampled) and all(
+        isinstance(other, Sampled) and other.sampling == event.sampling for other in shown
+    )
 
 
 def _draws(entry: Entry) -> set[_Draw]:
@@ -162,9 +165,10 @@ def read_ledger(path: str | os.PathLike[str]) -> LedgerRecord:
 class Ledger:
     """The only writer of a ledger, from `create` or `open` until `close` or the end of the process."""
 
-    def __init__(self, path: Path, file: int, count: int, last_hash: str, drawn: set[_Draw]) -> None:
+    def __init__(self, path: Path, file: int, count: int, last_hash: str, record: LedgerRecord) -> None:
         self.path = path
-        self._drawn = drawn
+        self._drawn = set().union(*map(_draws, record.entries))
+        self._observers = record.worst_release.keys()
         self._file, self._size = file, os.fstat(file).st_size
         self._count, self._last_hash = count, last_hash
         self._process = os.getpid()
@@ -192,6 +196,7 @@ class Ledger:
         }
         first = _seal(0, _NO_HASH, "open", header)  # refuses what JSON cannot hold, before there is a file
         path = _locate(path)
+        record = _record(path, [first])
         with _os_errors(path, "choose a file in a directory that can be written"), ExitStack() as resources:
             _lock(path, resources)
             _require_new(path)
@@ -202,7 +207,7 @@ class Ledger:
             _sync_directory(path)
             file = resources.enter_context(_opened(path, os.O_WRONLY | os.O_APPEND))
             _write_head(path, 1, first["hash"])
-            ledger = cls(path, file, 1, first["hash"], set())
+            ledger = cls(path, file, 1, first["hash"], record)
             ledger._resources = resources.pop_all()
         return ledger
 
@@ -222,16 +227,20 @@ class Ledger:
             file = resources.enter_context(_opened(path, os.O_WRONLY | os.O_APPEND))
             os.fsync(file)  # entries that the head does not know may be in memory only
             _write_head(path, len(entries), entries[-1]["hash"])
-            drawn = set().union(*map(_draws, record.entries))
-            ledger = cls(path, file, len(entries), entries[-1]["hash"], drawn)
+            ledger = cls(path, file, len(entries), entries[-1]["hash"], record)
             ledger._resources = resources.pop_all()
         return ledger
 
     def append(self, *, round: int, release: str, observers: Iterable[Observer | str], event: Event) -> None:
-        """Record a release. It may leave once this has returned: the entry is then on disk."""
+        """Record a release. It may leave once this has returned: the entry is then on disk.
+
+        Releases of one round that come from samples come from the same one; another sample needs another round.
+        """
         require(not isinstance(observers, str), "observers", observers, "give a list of observers")
         eyes = [Observer.parse(observer) for observer in observers]
-        require(bool(eyes), "observers", eyes, "name at least one: what nobody sees is no release")
+        require(bool(eyes), "observers", eyes, NOBODY)
+        strange = [str(observer) for observer in eyes if observer not in self._observers]
+        require(not strange, "observers", strange, "the ledger has no worst_release for them: name it in `create`")
         cost = _plain_event(event)
         number = operator.index(round)
         drawn = _draws(Entry(0, "", "release", number, release, tuple(eyes), event))
@@ -305,6 +314,8 @@ def _plain_event(event: Event) -> _Json:
     try:
         plain: _Json = json.loads(json.dumps(event_to_json(event)))
         same = event_from_json(plain) == event
+    except RecursionError:  # whose event cannot be printed either
+        raise InvalidInput("event", event.kind, "holds too many others, one in another: flatten it") from None
     except (TypeError, SordinoError):
         same = False
     require(same, "event", event, "changes when read back from JSON; build it from plain numbers and tuples")
@@ -330,8 +341,6 @@ def _load(path: Path) -> tuple[list[_Json], bytes]:
             entries.append(entry)
         else:
             raise _damage(path, seq + 1, "changed, removed, inserted or out of order")
-    if len(entries) > count + 1:  # a writer is one entry ahead of the head at most
-        raise _damage(path, count + 2, f"{len(entries)} lines, where the .head file knows of {count}")
     if len(entries) < count:
         raise _damage(path, len(entries) + 1, f"truncated: {count} lines were written, {len(entries)} are left")
     if count and entries[count - 1]["hash"] != last_hash:
@@ -343,7 +352,7 @@ def _parse(line: bytes) -> _Json | None:
     """The JSON object on a line, or None if the line is torn."""
     try:
         entry = json.loads(line.decode("ascii"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return entry if isinstance(entry, dict) else None
 
@@ -386,12 +395,13 @@ def _entries(entry: _Json) -> list[Entry]:
             alike.setdefault(event, []).append(observer)
         return [Entry(seq, time, kind, None, "torn line", tuple(eyes), event) for event, eyes in alike.items()]
     observers = tuple(Observer.parse(observer) for observer in entry["observers"])
-    require(bool(observers), "observers", observers, "name at least one: what nobody sees is no release")
+    require(bool(observers), "observers", observers, NOBODY)
     event = event_from_json(entry["event"])
     return [Entry(seq, time, kind, operator.index(entry["round"]), str(entry["release"]), observers, event)]
 
 
 def _by_observer(events: dict[str, _Json]) -> dict[Observer, Event]:
+    require(bool(events), "worst_release", events, "name what each observer may see")
     return {Observer.parse(observer): event_from_json(event) for observer, event in events.items()}
 
 

@@ -19,7 +19,6 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_ndtr
 from scipy.stats import binom
 
-from sordino.errors import InvalidInput
 from sordino.privacy.gaussian import gaussian_epsilon
 from sordino.privacy.sampling import WithoutReplacement, WithReplacement
 from sordino.types import Relation
@@ -79,17 +78,13 @@ def gaussian_loss(
 ) -> PrivacyLossDistribution:
     """Gaussian noise on a Poisson sample (or on everybody, for 1), whose worst pairs are known for each relation."""
     replace = relation is Relation.REPLACE_ONE and sampling_prob < 1
-    try:
-        return privacy_loss_distribution.from_gaussian_mechanism(
-            # dp-accounting states replace-one noise relative to one record's norm, which is half of the sensitivity.
-            noise_multiplier * (2 if replace else 1),
-            value_discretization_interval=step,
-            sampling_prob=sampling_prob,
-            neighboring_relation=NeighborRel.REPLACE_ONE if replace else NeighborRel.ADD_OR_REMOVE_ONE,
-        )
-    except OverflowError:
-        remedy = "so little noise hides nothing, and its privacy loss leaves what numbers can hold: take more"
-        raise InvalidInput("noise_multiplier", noise_multiplier, remedy) from None
+    return privacy_loss_distribution.from_gaussian_mechanism(
+        # dp-accounting states replace-one noise relative to one record's norm, which is half of the sensitivity.
+        noise_multiplier * (2 if replace else 1),
+        value_discretization_interval=step,
+        sampling_prob=sampling_prob,
+        neighboring_relation=NeighborRel.REPLACE_ONE if replace else NeighborRel.ADD_OR_REMOVE_ONE,
+    )
 
 
 def fixed_size_gaussian_loss(

@@ -24,7 +24,6 @@ from sordino.privacy.gaussian import private_side
 __all__ = ["closed_form_limit", "shuffle_delta", "shuffle_epsilon", "shuffle_epsilon_closed"]
 
 LARGEST_EPS0 = 700  # whose e^eps0 is a number
-ROUNDING = 1e-12  # of a binomial tail, relative
 
 
 def closed_form_limit(n: int, delta: float) -> float:
@@ -66,7 +65,8 @@ def shuffle_delta(epsilon: float, eps0: float, n: int) -> float:
     j = c + 2 - np.ceil((c + 1) * (gain / (gain + loss)))  # the smallest number of zeros that favours P
     # The sum of P - e^epsilon Q from j on: gain P(A >= j - 1) - loss P(A >= j), where gain - loss = 1 - e^epsilon.
     more, less = gain * binom.pmf(j - 1, c, 0.5), math.expm1(epsilon) * binom.sf(j - 1, c, 0.5)
-    divergence = np.maximum(more - less, 0.0) + ROUNDING * (more + less)
+    rounding = 1e-12 + 1e-15 * math.sqrt(n)  # of binomial laws, relative
+    divergence = np.maximum(more - less, 0.0) + rounding * (more + less)
     return float(min(1.0, lost + np.sum(binom.pmf(c, n - 1, clones) * divergence)))
 
 
@@ -105,6 +105,8 @@ def shuffle_epsilon(eps0: float, n: int, delta: float, delta0: float = 0.0, meth
         return epsilon - shuffle_epsilon_closed(eps0, n, left) if left > 0 else -1.0
 
     top = eps0 * (1 - 1e-12)
+    if slack(top) < 0 and delta0 == 0:
+        return eps0
     if slack(top) < 0:
         raise Refused(
             f"with delta0 = {delta0:g} shuffling {n} messages certifies nothing at delta = {delta:g}",

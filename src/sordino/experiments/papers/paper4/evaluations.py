@@ -108,7 +108,8 @@ def accuracy(task: Task, w: Array, s: list[Statistics] | None, dtype: str, chang
     right = 0
     for number, first in enumerate(range(0, len(y), TEST_BATCH)):
         images = x[first : first + TEST_BATCH]
-        if changed is not None and task.augment is not None:
+        if changed is not None:
+            assert task.augment is not None
             images = task.augment(jax.random.fold_in(changed, number), images)
         right += int(_right(task, w, s, images, y[first : first + TEST_BATCH], dtype))
     return right / len(y)
@@ -133,6 +134,8 @@ def evaluated(task: Task, models: np.ndarray, batch_size: int, key: Key, dtype: 
         s = running(task, task.records, before, key_batches, batch_size=batch_size, dtype=dtype)
         changed = jax.random.fold_in(key_changes, place)
         for way, (by_running, on_changed) in WAYS.items():
+            if on_changed and task.augment is None:
+                continue
             value = accuracy(task, w, s if by_running else None, dtype, changed if on_changed else None)
             found.setdefault(way, []).append(value)
     return {way: statistics.fmean(values) for way, values in found.items()}
