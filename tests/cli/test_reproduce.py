@@ -157,6 +157,7 @@ def test_a_part_of_a_table(run, papers, tmp_path):
     assert not (tmp_path / "results").exists()  # where only whole tables go
 
 
+@pytest.mark.slow
 def test_less_than_the_whole_has_a_name_of_its_own(run, papers, tmp_path):
     folder = tmp_path / "o" / "paper3"
     for options in ([], ["--only", "50, clip"], ["--only", "norm"], ["--set", "run.rounds=3"]):
@@ -204,6 +205,7 @@ def test_a_cell_named_after_what_does_not_vary(run, papers):
     assert "cell = 'C = {bound.normalize}': bound.normalize has one value only" in said
 
 
+@pytest.mark.slow
 def test_what_was_killed_goes_on(run, papers, tmp_path, monkeypatch):
     """Killed between the runs and the picture: the second time there is nothing left to compute."""
     spec = papers / "paper3" / "small.toml"
@@ -278,6 +280,7 @@ def test_what_ran_out_of_time_writes_what_is_complete_and_goes_on(run, papers, t
     assert json.loads(run(*command).stdout)["rows"] == whole["rows"]
 
 
+@pytest.mark.slow
 def test_a_result_of_several_calls_names_all_commits(run, papers, tmp_path, monkeypatch):
     """And work of another device, which cannot be taken up, is not passed over in silence."""
     spec = papers / "paper3" / "small.toml"

@@ -161,6 +161,7 @@ def command(file: Path, runs: Path, name: str) -> subprocess.Popen:
     )
 
 
+@pytest.mark.slow
 def test_killed_and_run_again(run, file, tmp_path):
     """Three programs one after another; killed as soon as the first one's points are there."""
     file.write_text(CONFIG.replace("local_steps = 1", "local_steps = { grid = [1, 2, 3] }").replace("[0, 7]", "[0]"))

@@ -80,6 +80,7 @@ def on_devices(devices: int) -> dict[str, list[float]]:
     return result
 
 
+@pytest.mark.slow
 def test_four_devices_are_one():
     four, through_simulate = on_four_devices("tests.parity.test_engine", "[module.on_devices(4), module.simulated()]")
     for name, values in on_devices(1).items():

@@ -124,6 +124,7 @@ def check_same(whole: Path, torn: Path) -> None:
     assert len(entries[0]) == 120
 
 
+@pytest.mark.slow
 def test_killed_twice(tmp_path):
     killed_and_resumed(tmp_path, kills=2, seed=0)
 
