@@ -83,8 +83,7 @@ def certify_ledger(record: LedgerRecord, delta: float) -> Certificate:
         spent = record.spent(observer)
         _refuse_what_is_false(spent, record.relation, observer, record.unit, Memory.NONE)
         account = account_of(spent, record.relation)
-        stated = record.description.get("assumptions", {})
-        assumptions = tuple(stated.get(str(observer), ()) if isinstance(stated, dict) else stated)
+        assumptions = tuple(record.description.get("assumptions", {}).get(str(observer), ()))
         total = _guarantee(
             spent,
             account,
