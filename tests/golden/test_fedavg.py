@@ -233,6 +233,17 @@ def test_mini_batches_use_each_record_equally_often(batch_size, steps, times):
     np.testing.assert_array_equal(-np.asarray(w), [times] * 6 + [0, 0])
 
 
+@pytest.mark.parametrize("word", [0, 1])
+def test_both_words_of_a_record_decide_its_place(monkeypatch, word):
+    """Records that share one word are ordered by the other, down to its last bit but one; padding comes last."""
+    words = np.zeros((2, 6), np.uint32)
+    words[word] = [10, 8, 6, 4, 2, 0]
+    monkeypatch.setattr(jax.random, "bits", lambda key, shape, dtype: jnp.asarray(words))
+    data = ClientData(None, None, None, jnp.int32(0), jnp.int32(4), 6)
+    assert data.shuffled(jax.random.key(0)).tolist()[:4] == [3, 2, 1, 0]
+    assert sorted(data.shuffled(jax.random.key(0)).tolist()[4:]) == [4, 5]
+
+
 def test_mini_batches_are_shuffled():
     """One batch of two out of six: all fifteen pairs come equally often; chi-square, false alarm 1e-6."""
     data = client(np.zeros((6, 1)), np.zeros(6), 0, 6, 9)

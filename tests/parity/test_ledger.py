@@ -671,6 +671,16 @@ def test_a_torn_line_counts_for_each_observer_as_what_it_would_have_seen(path: P
         Ledger.open(path).close()
 
 
+def test_a_torn_line_tells_nothing_of_whom_no_release_names(path: Path, head: Path) -> None:
+    """A peer sees more than this ledger knows: one torn line is not all that it has seen."""
+    with create(path) as ledger:
+        append(ledger, 0, MODEL, observers=("server", "model user"))
+    with path.open("ab") as file:
+        file.write(b"{")
+    named = {each.observer for each in certify_ledger(read_ledger(path), 1e-5).guarantees}
+    assert named == {Observer.SERVER, Observer.MODEL_USER}
+
+
 def test_a_torn_line_that_fits_no_sample_is_counted_beside(path: Path) -> None:
     """Joined with the round being written it would be refused, and the ledger with it."""
     sample = Sampled(Gaussian(1.0), Poisson(0.1))

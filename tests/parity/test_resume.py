@@ -18,6 +18,7 @@ import pytest
 
 import sordino as so
 from sordino.errors import InvalidInput
+from sordino.privacy.certification import certify_ledger
 from sordino.privacy.ledger import Ledger, read_ledger
 from sordino.simulation import running
 
@@ -216,6 +217,24 @@ def test_a_torn_line_of_metrics(tmp_path):
     metrics.write_bytes(before + b'{"round": 5, "test')
     assert small_run(tmp_path / "run", resume=True).history == whole.history
     assert metrics.read_bytes() == before
+
+
+def test_a_torn_line_of_a_sampled_run_can_be_certified(tmp_path):
+    """It counts for a model user as a private release, not as what the server would have seen."""
+    method = so.fedavg(local_steps=1, local_lr=0.1, bound=so.clip(1.0))
+    planned = so.plan(method, rounds=4, noise_multiplier=1.0, cohort="poisson:0.2", delta=1e-4)
+    task = so.task("digits", clients=20)
+    run = so.simulate(planned, task, folder=tmp_path / "run")
+    with (tmp_path / "run" / "ledger.jsonl").open("ab") as ledger:
+        ledger.write(b'{"event"')
+    so.simulate(planned, task, folder=tmp_path / "run", resume=True)
+    found = {
+        each.observer: each for each in certify_ledger(read_ledger(tmp_path / "run" / "ledger.jsonl"), 1e-4).guarantees
+    }
+    planned_total = run.certificate.total("model user").epsilon
+    assert found.keys() == {so.Observer.SERVER, so.Observer.MODEL_USER}
+    assert planned_total < found[so.Observer.MODEL_USER].epsilon < 3 * planned_total
+    assert found[so.Observer.SERVER].epsilon == float("inf")
 
 
 def test_a_checkpoint_of_another_model(tmp_path):

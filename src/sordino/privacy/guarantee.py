@@ -165,8 +165,9 @@ class Certificate:
         warnings = tuple(dict.fromkeys(self.warnings + other.warnings))
         return Certificate(self.guarantees + other.guarantees, warnings)
 
-    def total(self, observer: Observer, relation: Relation | None = None) -> Guarantee:
+    def total(self, observer: Observer | str, relation: Relation | None = None) -> Guarantee:
         """The guarantee over all rounds against `observer`: of any client, where each has its own."""
+        observer = Observer.parse(observer)
         for guarantee in self.guarantees:
             right_relation = relation is None or guarantee.relation is relation
             if guarantee.scope == "all rounds" and guarantee.observer is observer and right_relation:
