@@ -17,7 +17,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, cre
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
-from sordino.errors import LARGEST_SEED, NO_SUCH_SEED, InvalidInput, Refused, SordinoError, require
+from sordino.errors import LARGEST_SEED, MOST_ROUNDS, NO_SUCH_SEED, InvalidInput, Refused, SordinoError, require
 from sordino.variations import variations
 
 __all__ = ["Config", "Sweep", "SweepPoint", "load_config", "load_sweep"]
@@ -25,7 +25,6 @@ __all__ = ["Config", "Sweep", "SweepPoint", "load_config", "load_sweep"]
 NOT_IN_A_FILE = ("bound", "server_optimiser")  # [bound] says the first; the second is a Python object
 OF_THE_MODEL = ("hidden", "norm", "dtype", "input_shape")  # what `[task] model` spells, or must fit
 BARE_KEY = r"[A-Za-z0-9_-]+"  # of TOML
-MOST_ROUNDS = 10_000_000
 
 
 class _Section(BaseModel):

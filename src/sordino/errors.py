@@ -1,7 +1,7 @@
 """What can go wrong, said in one line: the field, its value, the remedy.
 
 Every error that a user can cause is a `SordinoError`. The command line prints its text and exits with code 2;
-Python callers can also catch it as the `ValueError` that it is.
+Python callers can also catch it as the `ValueError` that it is. Limits that several rooms refuse by stand here too.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 __all__ = [
     "LARGEST_SEED",
+    "MOST_ROUNDS",
     "NO_SUCH_SEED",
     "BudgetExceeded",
     "InvalidInput",
@@ -23,6 +24,7 @@ __all__ = [
     "require_drawable",
 ]
 
+MOST_ROUNDS = 10_000_000  # of a run, and releases that numbers can compose
 LARGEST_SEED = 2**32 - 1
 SMALLEST_FLOAT32, LARGEST_FLOAT32 = 2.0**-126, (2 - 2.0**-23) * 2.0**127  # what is smaller is flushed to zero
 NO_SUCH_SEED = "must lie in [0, 2^32): beyond it the noise of other seeds comes again"

@@ -44,7 +44,7 @@ from sordino.privacy.events import (
     parts_of,
 )
 from sordino.privacy.gaussian import compose_mu, gaussian_delta, gaussian_epsilon
-from sordino.privacy.pure import MOST_RELEASES, pure_delta, pure_epsilon, subsampled_pure_epsilon
+from sordino.privacy.pure import pure_delta, pure_epsilon, require_releases, subsampled_pure_epsilon
 from sordino.privacy.sampling import Full, Poisson, WithoutReplacement, WithReplacement
 from sordino.types import Relation
 
@@ -206,8 +206,7 @@ def _concentrated(leaves: Counter[Event]) -> Account:
 
 
 def _loss_account(leaves: Counter[Event], relation: Relation) -> Account:
-    releases = max(leaves.values())
-    require(releases <= MOST_RELEASES, "rounds", releases, f"must lie between 0 and {MOST_RELEASES:,}")
+    require_releases(max(leaves.values()))
     if not math.isfinite(sum(_loss_range(leaf) * count for leaf, count in leaves.items())):
         return _NOT_PRIVATE
     loss = _compose_losses(leaves, relation)

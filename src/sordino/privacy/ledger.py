@@ -36,7 +36,7 @@ from sordino.types import Observer, Relation, Unit
 __all__ = ["Entry", "Ledger", "LedgerRecord", "of_one_round", "read_ledger"]
 
 _Json: TypeAlias = dict[str, Any]
-_Draw: TypeAlias = tuple[int | None, str, Observer]  # round and release, and who sees it
+_Shown: TypeAlias = tuple[int | None, str, Observer]  # round and release, and who sees it
 _NO_HASH = "0" * 64
 NOBODY = "name at least one: what nobody sees is no release"
 _RESTORE = "restore it and its .head file from a backup; until then treat the budget as spent"
@@ -74,13 +74,14 @@ class LedgerRecord:
         """What the releases that `observer` saw cost, equal events grouped."""
         observer = Observer.parse(observer)
         rounds: dict[int | None, list[Event]] = {}
-        drawn: set[_Draw] = set()
+        shown: set[_Shown] = set()
         apart: list[Event] = []
         latest = None
         for entry in (entry for entry in self.entries if observer in entry.observers):
-            if drawn.intersection(new := _draws(entry)):
-                raise _drawn_twice(entry.round, entry.release)
-            drawn |= new
+            new = _shown(entry.round, entry.release, (observer,), entry.event)
+            if shown & new:
+                raise _shown_twice(entry.round, entry.release)
+            shown |= new
             latest = latest if entry.round is None else entry.round
             group = rounds.setdefault(latest, [])
             # A torn line belonged to the round being written, and perhaps to the same sample.
@@ -114,13 +115,13 @@ def _of_the_sample(group: list[Event], event: Event) -> bool:
     )
 
 
-def _draws(entry: Entry) -> set[_Draw]:
-    """Whom an entry shows something of a sample."""
-    seen = entry.observers if entry.round is not None and _is_sampled(entry.event) else ()
-    return {(entry.round, entry.release, observer) for observer in seen}
+def _shown(round: int | None, release: str, observers: Iterable[Observer], event: Event) -> set[_Shown]:
+    """What a release shows of a round's sample, and to whom; nothing of a torn line, which has no round."""
+    seen = observers if round is not None and _is_sampled(event) else ()
+    return {(round, release, observer) for observer in seen}
 
 
-def _drawn_twice(round: int | None, release: str) -> LedgerError:
+def _shown_twice(round: int | None, release: str) -> LedgerError:
     """Two runs that count their rounds alike drew two samples, which cost other than one sample shown twice."""
     remedy = "give every run a ledger of its own, or numbers of its own to its rounds"
     return LedgerError(f"round {round} holds {release!r} from a sample already: {remedy}")
@@ -167,7 +168,9 @@ class Ledger:
 
     def __init__(self, path: Path, file: int, count: int, last_hash: str, record: LedgerRecord) -> None:
         self.path = path
-        self._drawn = set().union(*map(_draws, record.entries))
+        self._shown = {
+            one for each in record.entries for one in _shown(each.round, each.release, each.observers, each.event)
+        }
         self._observers = record.worst_release.keys()
         self._file, self._size = file, os.fstat(file).st_size
         self._count, self._last_hash = count, last_hash
@@ -243,12 +246,12 @@ class Ledger:
         require(not strange, "observers", strange, "the ledger has no worst_release for them: name it in `create`")
         cost = _plain_event(event)
         number = operator.index(round)
-        drawn = _draws(Entry(0, "", "release", number, release, tuple(eyes), event))
+        shown = _shown(number, release, eyes, event)
         with self._turn:
-            if drawn & self._drawn:
-                raise _drawn_twice(number, release)
+            if shown & self._shown:
+                raise _shown_twice(number, release)
             self._write("release", {"round": number, "release": release, "observers": eyes, "event": cost})
-            self._drawn |= drawn
+            self._shown |= shown
 
     def close(self) -> None:
         """Let another writer in."""

@@ -14,12 +14,10 @@ import numpy as np
 from scipy.special import expit
 from scipy.stats import binom
 
-from sordino.errors import require
+from sordino.errors import MOST_ROUNDS, require
 from sordino.privacy.gaussian import private_side
 
-__all__ = ["MOST_RELEASES", "pure_delta", "pure_epsilon", "subsampled_pure_epsilon"]
-
-MOST_RELEASES = 10**7  # that numbers can compose
+__all__ = ["pure_delta", "pure_epsilon", "require_releases", "subsampled_pure_epsilon"]
 
 
 def pure_delta(epsilon: float, epsilon_0: float, count: int) -> float:
@@ -31,10 +29,15 @@ def pure_delta(epsilon: float, epsilon_0: float, count: int) -> float:
     return float(min(1.0, np.sum(mass * -np.expm1(epsilon - loss[above]))))
 
 
+def require_releases(count: int) -> None:
+    """Refuse to compose more releases than a run can have rounds."""
+    require(0 <= count <= MOST_ROUNDS, "rounds", count, f"must lie between 0 and {MOST_ROUNDS:,}")
+
+
 def pure_epsilon(epsilon_0: float, count: int, delta: float) -> float:
     """The least epsilon of `count` releases that are epsilon_0-DP each, at this delta."""
     require(epsilon_0 >= 0, "epsilon_0", epsilon_0, "must not be negative")
-    require(0 <= count <= MOST_RELEASES, "rounds", count, f"must lie between 0 and {MOST_RELEASES:,}")
+    require_releases(count)
     require(0 <= delta < 1, "delta", delta, "must lie in [0, 1)")
     total = count * epsilon_0
     if math.isinf(total):
