@@ -91,11 +91,12 @@ def copied_steps(task: Task, batch: int, rounds: int) -> Callable[[], Any]:
 
 
 def lax_conv2d(
-    x: jax.Array, kernel: jax.Array, bias: jax.Array | None = None, *, stride: int = 1, padding: str = "VALID"
+    x: jax.Array, kernel: jax.Array, bias: jax.Array | None = None, *, stride: int = 1, padding: int = 0
 ) -> jax.Array:
     """What `conv2d` computes, by XLA's own convolution."""
     images, layout = x.transpose(3, 1, 2, 0), ("NHWC", "HWIO", "NHWC")
-    out = jax.lax.conv_general_dilated(images, kernel, (stride, stride), padding, dimension_numbers=layout)
+    sides = [(padding, padding)] * 2
+    out = jax.lax.conv_general_dilated(images, kernel, (stride, stride), sides, dimension_numbers=layout)
     out = out.transpose(3, 1, 2, 0)
     return out if bias is None else out + bias[:, None, None, None]
 

@@ -337,6 +337,26 @@ def test_crop_moves_every_image_by_an_offset_of_its_own():
     assert len(got) > 70  # of 81
 
 
+def test_what_a_shift_brings_in_is_black():
+    """Of standardised images that is not 0, which would be the mean colour."""
+    task = so.task("digits", clients=5, augment="crop")
+    x = jnp.asarray(task.data.x[:50])
+    changed = task.augment(jax.random.key(0), x)
+    black = (0 - 0.3058) / 0.3764
+    np.testing.assert_allclose(jnp.min(changed), black, rtol=1e-6)
+    assert not np.any(np.isclose(changed, 0.0, atol=1e-6))
+    raw = so.task("digits", clients=5, augment="crop", standardize=False)
+    assert jnp.min(raw.augment(jax.random.key(0), jnp.asarray(raw.data.x[:50]))) == 0
+
+
+def test_every_channel_has_its_own_black():
+    image = jnp.ones((400, 8, 8, 3))
+    seen = np.asarray(crop(jax.random.key(0), image, (-1.0, -2.0, -3.0)))
+    brought_in = seen[np.any(seen != 1, axis=-1)]
+    assert len(brought_in) > 0
+    np.testing.assert_array_equal(brought_in, np.tile([-1.0, -2.0, -3.0], (len(brought_in), 1)))
+
+
 def test_flip_mirrors_every_other_image():
     images = jnp.arange(64.0 * 400).reshape(400, 8, 8, 1)
     seen = flip(jax.random.key(0), images)
@@ -370,9 +390,9 @@ def test_augmentation_is_the_clients_own_and_new_in_every_round():
 
 
 def test_a_task_augments_by_name():
-    assert so.task("digits", clients=5, augment="crop-flip").augment is crop_flip
-    assert so.task("digits", clients=5, augment="crop").augment is crop
-    assert so.task("digits", clients=5, augment="flip").augment is flip
+    assert so.task("digits", clients=5, augment="crop-flip").augment.func is crop_flip
+    assert so.task("digits", clients=5, augment="crop").augment.func is crop
+    assert so.task("digits", clients=5, augment="flip").augment.func is flip
     assert so.task("digits", clients=5, augment="none").augment is None
     with pytest.raises(InvalidInput, match="crop-flip"):
         so.task("digits", clients=5, augment="mixup")

@@ -168,7 +168,8 @@ def _image_dataset(
         return x
 
     x, y, x_test, y_test = raw
-    return Dataset(name, scaled(x), y.astype(np.int32), scaled(x_test), y_test.astype(np.int32), classes)
+    black = tuple(scaled(np.zeros(x.shape[-1:], np.uint8)).tolist())
+    return Dataset(name, scaled(x), y.astype(np.int32), scaled(x_test), y_test.astype(np.int32), classes, black=black)
 
 
 def _load_idx(source: Source, standardize: bool, mean: float, deviation: float) -> Dataset:

@@ -26,6 +26,7 @@ class Dataset(NamedTuple):
     client_names: tuple[str, ...] = ()
     classes_counted: bool = False  # whether `classes` is one more than the largest label: then it tells of the labels
     tests_clients: bool = False  # whether the test records are natural clients' too
+    black: tuple[float, ...] = (0.0,)  # a black pixel of images, by channel: standardised ones have it below 0
     overlapping: bool = False  # whether records share what they are made of, as windows of one text do
 
 

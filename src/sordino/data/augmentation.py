@@ -14,30 +14,33 @@ from sordino.types import Key
 
 __all__ = ["AUGMENTATIONS", "crop", "crop_flip", "flip"]
 
+Pixel = tuple[float, ...]  # a value a channel, or one for all
 PADDING = 4
 
 
-def crop(key: Key, x: jax.Array) -> jax.Array:
-    """Images [n, height, width, channels], each shifted by up to 4 pixels into zeros."""
+def crop(key: Key, x: jax.Array, black: Pixel = (0.0,)) -> jax.Array:
+    """Images [n, height, width, channels], each shifted by up to 4 pixels; what comes in is black."""
     _require_images(x, "crop")
-    n, height, width, _ = x.shape
+    n, height, width, channels = x.shape
     corner = jax.random.randint(key, (n, 2, 1), 0, 2 * PADDING + 1)
     rows, columns = corner[:, 0] + jnp.arange(height), corner[:, 1] + jnp.arange(width)
-    padded = jnp.pad(x, ((0, 0), (PADDING, PADDING), (PADDING, PADDING), (0, 0)))
+    frame = jnp.broadcast_to(jnp.asarray(black, x.dtype), (n, height + 2 * PADDING, width + 2 * PADDING, channels))
+    padded = frame.at[:, PADDING:-PADDING, PADDING:-PADDING].set(x)
     return padded[jnp.arange(n)[:, None, None], rows[:, :, None], columns[:, None, :]]
 
 
-def flip(key: Key, x: jax.Array) -> jax.Array:
+def flip(key: Key, x: jax.Array, black: Pixel = (0.0,)) -> jax.Array:
     """Images [n, height, width, channels], each mirrored every other time."""
+    del black
     _require_images(x, "flip")
     mirrored = jax.random.bernoulli(key, 0.5, (len(x), 1, 1, 1))
     return jnp.where(mirrored, x[:, :, ::-1], x)
 
 
-def crop_flip(key: Key, x: jax.Array) -> jax.Array:
+def crop_flip(key: Key, x: jax.Array, black: Pixel = (0.0,)) -> jax.Array:
     """Images [n, height, width, channels], each shifted and then mirrored every other time."""
     key_crop, key_flip = jax.random.split(key)
-    return flip(key_flip, crop(key_crop, x))
+    return flip(key_flip, crop(key_crop, x, black))
 
 
 def _require_images(x: jax.Array, name: str) -> None:

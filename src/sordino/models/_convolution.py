@@ -15,8 +15,6 @@ CPU).
 
 from __future__ import annotations
 
-from typing import Literal
-
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -33,15 +31,14 @@ def conv2d(
     bias: Array | None = None,
     *,
     stride: int = 1,
-    padding: Literal["VALID", "SAME"] = "VALID",
+    padding: int = 0,
 ) -> Array:
-    """[C, H, W, N] with kernel [kh, kw, C, O] -> [O, H', W', N], as `lax.conv_general_dilated` would."""
+    """[C, H, W, N] with `padding` zeros on each side, kernel [kh, kw, C, O] -> [O, H', W', N]."""
     kh, kw, channels, outputs = kernel.shape
-    require(padding in ("VALID", "SAME"), "padding", padding, "use 'VALID' or 'SAME'")
+    require(padding >= 0, "padding", padding, "must not be negative")
     require(x.shape[0] == channels, "shape of x", x.shape, f"the kernel takes [{channels}, height, width, records]")
-    if padding == "SAME":
-        pads = lax.padtype_to_pads(x.shape[1:3], (kh, kw), (stride, stride), "SAME")
-        x = jnp.pad(x, ((0, 0), *pads, (0, 0)))
+    sides = (padding, padding)
+    x = jnp.pad(x, ((0, 0), sides, sides, (0, 0)))
     require(x.shape[1] >= kh and x.shape[2] >= kw, "shape of x", x.shape, f"images must be at least {kh} x {kw}")
     patches = _windows(_windows(x, kw, stride, axis=2), kh, stride, axis=2)  # [kh, kw, C, H', W', N]
     out = _product(kernel.reshape(-1, outputs).T, patches.reshape(kh * kw * channels, -1))

@@ -1,5 +1,8 @@
 """ResNet-20 for small colour images (He, Zhang, Ren and Sun 2016, Section 4.2), shortcuts without parameters.
 
+Weights start normal with the variance 2 / fan_in of He et al. 2015, in the last layer too. Kernels see one pixel of zeros
+around an image, so that where the width doubles their centre lies on the pixel that the shortcut keeps.
+
 Statistics of a batch are shared by its records. A running mean that the server averaged would be one more message
 computed from private data, without bound or noise, so this network keeps none:
 
@@ -22,7 +25,7 @@ import jax.numpy as jnp
 
 from sordino.errors import require
 from sordino.models._convolution import conv2d
-from sordino.models.mlp import Dense, dense
+from sordino.models.mlp import Dense, uniform
 from sordino.models.model import Array, Model, classifier
 from sordino.types import Key
 
@@ -80,7 +83,7 @@ def resnet20(
             _kernel(key_first, input_shape[2], WIDTHS[0]),
             _identity(WIDTHS[0]),
             tuple(_block(k, before, after) for k, before, after in blocks),
-            dense(key_dense, WIDTHS[-1], classes),
+            _dense(key_dense, WIDTHS[-1], classes),
         )
 
     def logits(params: ResNet20, x: Array, weight: Array) -> Array:
@@ -96,7 +99,7 @@ def scores(params: ResNet20, x: Array, standardize: Callable[[Array], Array], dt
     narrow = jnp.bfloat16 if dtype == "bfloat16" else wide
 
     def layer(x: Array, kernel: Array, n: Norm, stride: int = 1) -> Array:
-        standard = standardize(conv2d(x, kernel.astype(narrow), stride=stride, padding="SAME").astype(wide))
+        standard = standardize(conv2d(x, kernel.astype(narrow), stride=stride, padding=1).astype(wide))
         return (n.scale[:, None, None, None] * standard + n.shift[:, None, None, None]).astype(narrow)
 
     x = x.transpose(3, 1, 2, 0).astype(narrow)
@@ -146,6 +149,13 @@ def _block(key: Key, inputs: int, outputs: int) -> Block:
 def _kernel(key: Key, inputs: int, outputs: int) -> Array:
     """A 3 x 3 kernel with the variance 2 / fan_in of He et al. 2015."""
     return math.sqrt(2 / (9 * inputs)) * jax.random.normal(key, (3, 3, inputs, outputs), jnp.float32)
+
+
+def _dense(key: Key, inputs: int, outputs: int) -> Dense:
+    """The last layer, with weights of the same variance 2 / fan_in, and PyTorch's biases."""
+    key_weight, key_bias = jax.random.split(key)
+    weight = math.sqrt(2 / inputs) * jax.random.normal(key_weight, (outputs, inputs), jnp.float32)
+    return Dense(weight, uniform(key_bias, (outputs,), inputs))
 
 
 def _identity(channels: int) -> Norm:

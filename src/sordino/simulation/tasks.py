@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeAlias
 
 import jax
@@ -196,7 +196,7 @@ def task(
         require(clients is not None, "clients", clients, f"say how many clients {name} is dealt to")
     data = _partition(dataset, scheme, clients, partition_seed)
     made = get(model or "logistic", tuple(np.shape(data.x)[1:]), data.classes)
-    change = None if augment is None else AUGMENTATIONS[augment]
+    change = None if augment is None else partial(AUGMENTATIONS[augment], black=dataset.black)
     return Task(
         name,
         data,
