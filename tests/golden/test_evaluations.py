@@ -107,3 +107,11 @@ def test_the_command_evaluates_in_four_ways(needs, tmp_path, monkeypatch, capsys
     assert [row["column"] for row in result["rows"]] == [f"dp-sgd{way}" for way in evaluations.WAYS]
     assert all(5 < row["mean"] < 30 for row in result["rows"])  # five short rounds: next to chance
     assert "dp-sgd, running averages" in capsys.readouterr().out
+
+
+def test_a_folder_is_refused_before_anything_is_computed(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["evaluations", "--out", str(tmp_path)])
+    monkeypatch.setattr(evaluations, "sweep", None)
+    with pytest.raises(SystemExit, match="2"):
+        evaluations.main()
+    assert "is a folder: name a file" in capsys.readouterr().err

@@ -1,7 +1,7 @@
 """ResNet-20 for small colour images (He, Zhang, Ren and Sun 2016, Section 4.2), shortcuts without parameters.
 
-Weights start normal with the variance 2 / fan_in of He et al. 2015, in the last layer too. Kernels see one pixel of zeros
-around an image, so that where the width doubles their centre lies on the pixel that the shortcut keeps.
+Weights start normal with the variance 2 / fan_in of He et al. 2015, in the last layer too. Kernels see one pixel of
+zeros around an image, so that where the width doubles their centre lies on the pixel that the shortcut keeps.
 
 Statistics of a batch are shared by its records. A running mean that the server averaged would be one more message
 computed from private data, without bound or noise, so this network keeps none:

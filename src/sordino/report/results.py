@@ -26,7 +26,8 @@ def results_page(folder: Path) -> str:
     """All tables of a results folder as Markdown."""
     tables = []
     for path in _files(folder):
-        tables.append(json.loads(path.read_text()) | {"paper": path.parent.name, "pictures": _pictures_of(path)})
+        where = {"paper": path.parent.name, "file": path.stem, "pictures": _pictures_of(path)}
+        tables.append(json.loads(path.read_text()) | where)
     return HEADER + "".join(_table(table) for table in tables)
 
 
@@ -41,7 +42,7 @@ def summary(folder: Path) -> str:
         ).replace("|", "\\|")
         more = f"; {len(cells) - MOST_CELLS} more" if len(cells) > MOST_CELLS else ""
         if cells:
-            name = ", ".join(filter(None, (result["name"], result.get("scope"))))
+            name = ", ".join(filter(None, (path.stem, result.get("scope"))))
             lines.append(f"| {path.parent.name.removeprefix('paper')} | {name} | {figures}{more} |")
     return "\n".join(lines) + "\n"
 
@@ -71,7 +72,7 @@ def _pictures_of(path: Path) -> list[str]:
 def _table(table: dict[str, Any]) -> str:
     made = table["provenance"]
     lines = [
-        f"\n## {table['paper'].replace('paper', 'Paper ')}: {table['name']}\n",
+        f"\n## {table['paper'].replace('paper', 'Paper ')}: {table['file']}\n",
         f"{table['metric']}. Made by `{made['command']}` at {made['commit']}{_begun(made)} on {made['device']}, "
         f"Sordino {made['versions']['sordino']}, JAX {made['versions']['jax']}, {made['date'][:10]}.\n",
         "| row | column | paper | ours | std | seeds |",

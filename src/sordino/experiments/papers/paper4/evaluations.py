@@ -149,6 +149,9 @@ def main() -> None:
     parser.add_argument("--commit", help="of the code, where git cannot be asked")
     parser.add_argument("--out", type=Path, default=Path("runs/table3-evaluations.json"))
     given = parser.parse_args()
+    if given.out.is_dir():
+        parser.error(f"--out {given.out} is a folder: name a file")
+    given.out.parent.mkdir(parents=True, exist_ok=True)
     commit = given.commit or commit_of_the_code()
     spec = find_spec("paper4-table3").part(given.only, given.set)
     points, (seed,) = spec.points(quick=False), spec.seeds(quick=False)
@@ -167,7 +170,6 @@ def main() -> None:
     command = " ".join(parts + [f"--set {change}" for change in given.set])
     metric = "test accuracy (%), mean of the last three rounds, evaluated in four ways"
     result = {"name": "table3-evaluations", "scope": spec.scope, "metric": metric, "rows": rows}
-    given.out.parent.mkdir(parents=True, exist_ok=True)
     given.out.write_text(
         json.dumps(result | {"guarantees": [], "provenance": provenance(command, commit)}, indent=1) + "\n"
     )
