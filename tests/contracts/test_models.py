@@ -19,7 +19,7 @@ from sordino.models import Batch, Model
 
 SPELLED = {"mlp": "mlp:8,6"}  # names that need sizes
 SHAPES = {"resnet20": (8, 8, 3)}  # of one record, where it is not (28, 28)
-VARIANTS = [("resnet20", {"norm": "batch"})]  # options that change what is computed
+VARIANTS = [("resnet20", {"norm": "batch"}), ("mlp", {"norm": "batch"})]  # options that change what is computed
 CASES = [*((name, {}) for name in models.MODELS), *VARIANTS]
 CLASSES = 4
 
@@ -92,6 +92,7 @@ def test_the_registry_holds_every_file():
         ("logistic", (784,), 7_850),
         ("mlp:300,300", (784,), 328_810),
         ("mlp:600,600", (3072,), 2_210_410),
+        ("mlp:32,batch", (784,), 784 * 32 + 2 * 32 + 330),
         ("cnn", (28, 28), 5_046),
         ("cnn-small", (28, 28), 237),
         ("resnet20", (32, 32, 3), 269_722),
@@ -239,6 +240,21 @@ def test_group_norm_keeps_records_apart_and_batch_norm_does_not():
         assert np.allclose(model.predict(params, x)[0], model.predict(params, other)[0], atol=1e-5) == apart
 
 
+def test_batch_norm_of_an_mlp_is_that_of_the_book():
+    """Two records count, the third is padding."""
+    params = models.get("mlp:5,batch", (4,), 3).init(jax.random.key(0))
+    hidden, last = params
+    hidden = hidden._replace(norm=hidden.norm._replace(scale=jnp.arange(1.0, 6.0), shift=jnp.arange(5.0)))
+    x = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
+    scores = x[:2] @ np.asarray(hidden.weight).T
+    standard = (scores - scores.mean(0)) / np.sqrt(scores.var(0) + 1e-5)
+    logits = np.maximum(standard * np.arange(1, 6) + np.arange(5), 0) @ np.asarray(last.weight).T + last.bias
+    by_hand = -np.mean(np.asarray(jax.nn.log_softmax(logits))[[0, 1], [2, 0]])
+    batch = Batch(jnp.asarray(x), jnp.asarray([2, 0, 1]), jnp.asarray([1.0, 1.0, 0.0]))
+    loss = models.get("mlp:5,batch", (4,), 3).loss((hidden, last), batch)
+    assert float(loss) == pytest.approx(float(by_hand), rel=1e-4)
+
+
 def test_dense_layers_start_as_in_pytorch():
     for layer, fan_in in zip(
         models.get("mlp:300,300", (784,), 10).init(jax.random.key(0)), (784, 300, 300), strict=True
@@ -290,7 +306,9 @@ def test_grey_images_may_have_any_shape(shape):
         ("mlp", (784,), 10, {}, "as in 'mlp:300,300'"),
         ("mlp:", (784,), 10, {}, "as in 'mlp:300,300'"),
         ("mlp:300,0", (784,), 10, {}, "positive"),
-        ("mlp:300,x", (784,), 10, {}, "as in 'mlp:300,300'"),
+        ("mlp:x", (784,), 10, {}, "as in 'mlp:300,300'"),
+        ("mlp:300,x", (784,), 10, {}, "norm = 'x': use 'none' or 'batch'"),
+        ("mlp:300,batch,3", (784,), 10, {}, "at most norm may follow"),
         ("mlp:300", (784,), 10, {"hidden": (3,)}, "already"),
         ("logistic:3", (784,), 10, {}, "takes no sizes"),
         ("logistic", (784,), 1, {}, "2 or more"),

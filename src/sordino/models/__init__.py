@@ -1,13 +1,14 @@
 """Models: a loss over a batch of records, and where its parameters start. One model a file, or any loss of your own.
 
-`get("mlp:300,300", (784,), 10)` finds a model by name. A name, then a colon and what it takes there: hidden sizes, or
-norm and number format of `resnet20:batch,bfloat16`.
+`get("mlp:300,300", (784,), 10)` finds a model by name. A name, then a colon and what it takes there: hidden sizes and
+then its norm, as in `mlp:300,300,batch`, or norm and number format of `resnet20:batch,bfloat16`.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from itertools import takewhile
 from typing import Any
 
 from sordino.errors import InvalidInput, require
@@ -80,18 +81,19 @@ def get(name: str, input_shape: tuple[int, ...], classes: int, **options: Any) -
 
 
 def _spelled(name: str, known: list[str], text: str) -> dict[str, Any]:
-    """The options behind the colon of a model's name."""
-    if "hidden" in known:
-        return {"hidden": _sizes(name, text)}
+    """The options behind the colon of a model's name, in their order; hidden sizes are as many as there are numbers."""
     words = [word.strip() for word in text.split(",")]
     if not known:
         raise InvalidInput("model", name, "it takes no sizes; drop what follows the colon")
+    found: dict[str, Any] = {}
+    if "hidden" in known:
+        sizes = list(takewhile(_is_number, words))
+        found["hidden"] = tuple(int(size) for size in sizes)
+        words, known = words[len(sizes) :], [option for option in known if option != "hidden"]
+        require(bool(sizes), "model", name, "write the hidden sizes as in 'mlp:300,300'")
     require(len(words) <= len(known), "model", name, "at most " + ", ".join(known) + " may follow the colon")
-    return dict(zip(known, words, strict=False))
+    return found | dict(zip(known, words, strict=False))
 
 
-def _sizes(name: str, text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(size) for size in text.split(","))
-    except ValueError:
-        raise InvalidInput("model", name, "write the hidden sizes as in 'mlp:300,300'") from None
+def _is_number(word: str) -> bool:
+    return word.removeprefix("-").isdecimal()

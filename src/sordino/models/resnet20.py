@@ -25,23 +25,17 @@ import jax.numpy as jnp
 
 from sordino.errors import require
 from sordino.models._convolution import conv2d
+from sordino.models._normalization import Norm, by_batch, identity
 from sordino.models.mlp import Dense, uniform
 from sordino.models.model import Array, Model, classifier
 from sordino.types import Key
 
-__all__ = ["Block", "Norm", "ResNet20", "resnet20", "scores"]
+__all__ = ["Block", "ResNet20", "resnet20", "scores"]
 
 WIDTHS = (16, 32, 64)
 BLOCKS = 3  # of two convolutions each, at every width: 3 x 3 x 2 + the first + the last = 20 layers
 GROUPS = 8
 CHUNK = 500  # records that predict takes at a time
-
-
-class Norm(NamedTuple):
-    """What follows the standardisation of a channel."""
-
-    scale: Array
-    shift: Array
 
 
 class Block(NamedTuple):
@@ -81,13 +75,13 @@ def resnet20(
         blocks = zip(jax.random.split(key_blocks, len(widths)), inputs, widths, strict=True)
         return ResNet20(
             _kernel(key_first, input_shape[2], WIDTHS[0]),
-            _identity(WIDTHS[0]),
+            identity(WIDTHS[0]),
             tuple(_block(k, before, after) for k, before, after in blocks),
             _dense(key_dense, WIDTHS[-1], classes),
         )
 
     def logits(params: ResNet20, x: Array, weight: Array) -> Array:
-        return scores(params, x, _by_group if norm == "group" else lambda x: _by_batch(x, weight), dtype)
+        return scores(params, x, _by_group if norm == "group" else lambda x: by_batch(x, weight), dtype)
 
     chunk = CHUNK if norm == "group" else None
     return classifier(init, logits, "resnet20", input_shape=input_shape, chunk=chunk)
@@ -128,22 +122,9 @@ def _by_group(x: Array) -> Array:
     return ((groups - mean) * jax.lax.rsqrt(variance + 1e-5)).reshape(x.shape)
 
 
-def _by_batch(x: Array, weight: Array) -> Array:
-    """Mean 0 and variance 1 over the pixels and records of a channel; padding counts only when alone."""
-    weight = weight.astype(x.dtype)
-    total = jnp.sum(weight)
-    share = jnp.where(total > 0, weight / jnp.maximum(total, jnp.finfo(x.dtype).tiny), 1 / len(weight))
-    mean = jnp.mean(x, axis=(1, 2)) @ share
-    centred = x - mean[:, None, None, None]
-    variance = jnp.mean(jnp.square(centred), axis=(1, 2)) @ share
-    return centred * jax.lax.rsqrt(variance + 1e-5)[:, None, None, None]
-
-
 def _block(key: Key, inputs: int, outputs: int) -> Block:
     key1, key2 = jax.random.split(key)
-    return Block(
-        _kernel(key1, inputs, outputs), _identity(outputs), _kernel(key2, outputs, outputs), _identity(outputs)
-    )
+    return Block(_kernel(key1, inputs, outputs), identity(outputs), _kernel(key2, outputs, outputs), identity(outputs))
 
 
 def _kernel(key: Key, inputs: int, outputs: int) -> Array:
@@ -156,7 +137,3 @@ def _dense(key: Key, inputs: int, outputs: int) -> Dense:
     key_weight, key_bias = jax.random.split(key)
     weight = math.sqrt(2 / inputs) * jax.random.normal(key_weight, (outputs, inputs), jnp.float32)
     return Dense(weight, uniform(key_bias, (outputs,), inputs))
-
-
-def _identity(channels: int) -> Norm:
-    return Norm(jnp.ones(channels, jnp.float32), jnp.zeros(channels, jnp.float32))

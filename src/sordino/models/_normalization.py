@@ -1,0 +1,37 @@
+"""Layers whose channels are standardised: what follows, and the statistics of a batch."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from sordino.models.model import Array
+
+__all__ = ["Norm", "by_batch", "identity"]
+
+
+class Norm(NamedTuple):
+    """What follows the standardisation of a channel."""
+
+    scale: Array
+    shift: Array
+
+
+def identity(channels: int) -> Norm:
+    """Where training starts."""
+    return Norm(jnp.ones(channels, jnp.float32), jnp.zeros(channels, jnp.float32))
+
+
+def by_batch(x: Array, weight: Array) -> Array:
+    """[C, ..., N], each channel with mean 0 and variance 1 over its records; padding counts only when alone."""
+    weight = weight.astype(x.dtype)
+    total = jnp.sum(weight)
+    share = jnp.where(total > 0, weight / jnp.maximum(total, jnp.finfo(x.dtype).tiny), 1 / len(weight))
+    pixels = tuple(range(1, x.ndim - 1))
+    channel = (slice(None), *(None for _ in x.shape[1:]))
+    mean = jnp.mean(x, axis=pixels) @ share
+    centred = x - mean[channel]
+    variance = jnp.mean(jnp.square(centred), axis=pixels) @ share
+    return centred * jax.lax.rsqrt(variance + 1e-5)[channel]
