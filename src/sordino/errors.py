@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from enum import Enum
+from functools import partial
 from typing import Any
 
 __all__ = [
@@ -46,7 +47,8 @@ def _as_written(value: Any) -> Any:
     """What a user wrote for a value of our own: "add-remove" of a relation, and a function's name."""
     if isinstance(value, Enum):
         return value.value
-    return getattr(value, "__name__", value) if callable(value) else value
+    function = value.func if isinstance(value, partial) else value
+    return getattr(function, "__name__", value) if callable(value) else value
 
 
 class Refused(SordinoError):

@@ -348,4 +348,8 @@ def test_failure_probability_leaves_delta_before_epsilon_is_computed():
 def test_a_value_stands_in_the_message_as_it_is_written():
     assert str(InvalidInput("relation", ADD, "no")) == "relation = 'add-remove': no"
     assert str(InvalidInput("augment", crop_flip, "no")) == "augment = 'crop_flip': no"
+    assert (
+        str(InvalidInput("augment", so.task("digits", clients=2, augment="crop").augment, "no"))
+        == "augment = 'crop': no"
+    )
     assert str(InvalidInput("bound", so.clip(1.0), "no")) == "bound = Clip(bound=1.0): no"
