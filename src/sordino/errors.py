@@ -23,6 +23,7 @@ __all__ = [
     "require",
     "require_count",
     "require_drawable",
+    "require_float32",
 ]
 
 MOST_ROUNDS = 10_000_000  # of a run, and releases that numbers can compose
@@ -80,6 +81,12 @@ def require_count(value: Any, field: str, remedy: str = "must be a whole number,
     except TypeError:
         valid = False
     require(valid, field, value, remedy)
+
+
+def require_float32(field: str, value: float, *, or_zero: bool = False) -> None:
+    """Refuse a step, a radius or a constant of zero or infinity: it would spend the budget on a model that is lost."""
+    usable = SMALLEST_FLOAT32 <= value <= LARGEST_FLOAT32 or (or_zero and value == 0)
+    require(usable, field, value, f"must be {'0, or ' * or_zero}positive and finite, as float32 holds it")
 
 
 def require_drawable(field: str, value: float) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import dataclasses
 import math
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import sordino as so
-from sordino.algorithms.minibatch import RecordGradients
+from sordino.algorithms.local import ClientData
+from sordino.algorithms.minibatch import Broadcast, RecordGradients
 from sordino.data.augmentation import crop_flip
 from sordino.errors import InvalidInput, Refused
 from sordino.privacy.accountants import account_of, epsilon_of
@@ -232,6 +235,27 @@ def test_messages_of_several_records_are_hidden_by_their_whole_length():
     np.testing.assert_allclose(plan.mechanism.each.noise_std, local.mechanism.each.noise_std, rtol=1e-4)
 
 
+def test_secure_aggregation_is_compared_with_the_fewest_messages():
+    """Of clients who may come alone, one has to hide by itself what a hundred would hide together."""
+    task = so.task("linear", clients=100, records=20, d=3, loss="ridge", l2=0.1)
+    method = so.noisy_mb_sgd(**USUAL, batch_size=5)
+    plan = resolved(method=method, task=task, trust="shuffle", cohort="unreliable:4-100", delta=1e-4)
+    z = plan.noise["noise_std_by_secure_aggregation"] * math.sqrt(4) / (2 / 5)
+    event = Repeated(Sampled(Gaussian(z), WithoutReplacement(5, 20)), 10)
+    assert epsilon_of(event, 1e-4, REPLACE) == pytest.approx(1.0, rel=1e-3)
+
+
+def test_long_gradients_of_a_heavy_client_do_not_overflow():
+    """One record more would turn a finite message into infinity, which no noise hides."""
+    L, weight = jnp.asarray([1e30]), jnp.asarray([1e8])
+    gradients = RecordGradients(L, jnp.asarray([8]), weight, 8, one_pass=False, order_seed=0)
+    x = jnp.full((8, 1), 1e30, jnp.float32)
+    data = ClientData(lambda w, batch: jnp.vdot(w, batch.x[0]), x, jnp.zeros(8), jnp.int32(0), jnp.int32(8), 8)
+    received = Broadcast(jnp.zeros(1), jnp.int32(0))
+    message, _ = gradients(jax.random.key(0), received, data)
+    np.testing.assert_allclose(message, 1e38, rtol=1e-5)
+
+
 # --- Refusals -----------------------------------------------------------------------------------------------------
 
 
@@ -287,6 +311,19 @@ def test_refused(ask, words):
         (lambda: so.noisy_mb_sgd(**USUAL, mu=1.0, step_size=1.0), "step_size"),
         (lambda: so.noisy_mb_sgd(lipschitz=0.0, radius=1.0), "lipschitz"),
         (lambda: so.accelerated_mb_sgd(**USUAL, multi_stage=True), "multi_stage"),
+        (lambda: so.accelerated_mb_sgd(**USUAL, multi_stage=True, mu=math.inf), "mu"),
+        (lambda: so.accelerated_mb_sgd(**USUAL, mu=1e300), "mu"),
+        (lambda: so.noisy_mb_sgd(**USUAL, mu=-1.0), "mu"),
+        (lambda: so.accelerated_mb_sgd(**USUAL, initial_gap=1e-300), "initial_gap"),
+        (lambda: so.noisy_mb_sgd(**USUAL, step_size=1e300), "step_size"),  # a model of NaN, and the budget spent
+        (lambda: so.noisy_mb_sgd(**USUAL, step_size=1e-300), "step_size"),  # a model that never moves
+        (lambda: so.noisy_mb_sgd(**(USUAL | {"radius": 1e-300})), "radius"),
+        (lambda: so.noisy_mb_sgd(**(USUAL | {"feature_bound": math.inf})), "feature_bound"),
+        (lambda: resolved(method=so.noisy_mb_sgd(lipschitz=1e6, radius=2e-38, smoothness=1.0)), "step_size"),
+        (lambda: so.noisy_mb_sgd(**USUAL, order_seed=-1), "order_seed"),
+        (lambda: so.noisy_mb_sgd(**USUAL, order_seed=2**64), "order_seed"),
+        (lambda: so.scaffold(local_steps=1, local_lr=0.1, protects="records", weight_decay=math.inf), "weight_decay"),
+        (lambda: so.fedavg(local_steps=1, local_lr=0.1, weight_decay=math.inf), "weight_decay"),
         (lambda: so.plan(so.fedavg(local_steps=1, local_lr=0.1), rounds=1, epsilon=[1.0, 2.0], delta=1e-5), "epsilon"),
     ],
 )
@@ -358,11 +395,6 @@ def test_a_delta_that_may_expose_a_record_is_said_so(tmp_path):
 
 def test_no_record_is_drawn_twice_even_beyond_the_last():
     """The client's own safeguard: 5 rounds of 3 from 10 records use 10 places once, then nothing."""
-    import jax
-    import jax.numpy as jnp
-
-    from sordino.algorithms.local import ClientData
-
     x = jnp.arange(12.0)[:, None]
     gradients = RecordGradients(jnp.ones(2), jnp.array([3, 3]), jnp.ones(2), 3, True, 0)
     data = ClientData(lambda w, batch: jnp.float32(0), x, x[:, 0], jnp.int32(1), jnp.int32(10), 11, jnp.int32(1))
@@ -386,3 +418,16 @@ def test_a_record_has_one_holder():
     assert event_from_json(event_to_json(Repeated(event, 20))) == Repeated(event, 20)
     with pytest.raises(InvalidInput):
         account_of(Composed((event, ByHolder((Gaussian(1.0),)))), REPLACE)
+
+
+def test_runs_that_sort_their_clients_otherwise_are_not_composed_kind_by_kind():
+    """Client 2 pays the most in both; yet it is the second of two kinds in the one run, and the first in the other."""
+    plan = resolved(epsilon=[1.0, 1.0, 8.0])
+    a, b = (run.event_for(Observer.SERVER, 10) for run in (plan, resolved(epsilon=[8.0, 1.0, 8.0])))
+    with pytest.raises(InvalidInput, match="sorted alike"):
+        epsilon_of(Composed((a, b)), 1e-5, REPLACE)
+    assert event_from_json(event_to_json(b)) == b
+    z = float(plan.mechanism.each.noise_std[2]) / (2 / 40)
+    assert epsilon_of(Composed((a, a)), 1e-5, REPLACE) == pytest.approx(
+        epsilon_of(Repeated(Gaussian(z), 20), 1e-5, REPLACE)
+    )

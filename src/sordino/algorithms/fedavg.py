@@ -31,7 +31,7 @@ from sordino.algorithms.local import ClientData, LocalTraining
 from sordino.algorithms.schedules import StepSize, as_schedule
 from sordino.algorithms.server import OUTPUTS, OptaxStep, Output, ServerStep
 from sordino.bounding import AdaptiveClip
-from sordino.errors import InvalidInput, require, require_count
+from sordino.errors import InvalidInput, require, require_count, require_float32
 from sordino.privacy.events import Event
 from sordino.pytrees import pytree
 from sordino.types import Aggregate, Bounder, BoundInfo, Circumstances, Key, Memory, Relation, Scalar, Vector
@@ -203,7 +203,7 @@ def fedavg(
         require_count(batch_size, "batch_size", "must be a whole number, at least 1, or left out")
     require(0 <= momentum < 1, "momentum", momentum, "must lie in [0, 1)")
     require(0 <= server_momentum < 1, "server_momentum", server_momentum, "must lie in [0, 1)")
-    require(weight_decay >= 0, "weight_decay", weight_decay, "must not be negative")
+    require_float32("weight_decay", weight_decay, or_zero=True)
     if message not in ("gradient", "difference"):
         raise InvalidInput("message", message, "use gradient or difference")
     if output not in OUTPUTS:

@@ -44,7 +44,7 @@ from numpy.typing import NDArray
 from sordino.algorithms.local import ClientData
 from sordino.bounding import Clip
 from sordino.bounding._norm import require_bound
-from sordino.errors import InvalidInput, require, require_count
+from sordino.errors import LARGEST_SEED, NO_SUCH_SEED, InvalidInput, require, require_count, require_float32
 from sordino.models import Batch
 from sordino.privacy.events import Event
 from sordino.pytrees import pytree
@@ -128,7 +128,7 @@ class RecordGradients:
         i = data.client
         batch = self.draw(key, received.r, data)
         total, clipped, dropped = self._clipped_sum(received.w, batch, self.L[i], data)
-        g = self.weight[i] * total / self.K[i]
+        g = self.weight[i] * (total / self.K[i])  # in this order nothing overflows
         return g, ClientInfo(jnp.linalg.norm(g), clipped, dropped)
 
     def draw(self, key: Key, r: jax.Array, data: ClientData) -> Batch:
@@ -304,6 +304,7 @@ class NoisyMbSgd(_RecordLevel):
             L, n = float(np.max(public.weight * public.lipschitz)), float(np.mean(public.sizes))
             eta = min(eta, D * math.sqrt(public.cohort * n) / (L * R), D / math.sqrt(V2 * R))
         eta = eta if self.eta is None else float(self.eta)
+        require_float32("step_size", eta)
         ready = dataclasses.replace(self, gradients=self._gradients(public), asked=None, eta=eta)
         return ready, {"beta": beta, "mu": mu, "D": D, "V": math.sqrt(V2), "eta": eta}
 
@@ -499,7 +500,8 @@ def noisy_mb_sgd(
       bound: must be None: a whole update is not clipped here, its records' gradients are.
     """
     asked = _asked(lipschitz, radius, mu, batch_size, smoothness, feature_bound, weights, one_pass, order_seed, bound)
-    require(step_size is None or 0 < step_size < math.inf, "step_size", step_size, "must be positive and finite")
+    if step_size is not None:
+        require_float32("step_size", step_size)
     contracts = step_size is None or mu * step_size < 1
     require(contracts, "step_size", step_size, f"must lie below 1 / mu = {1 / mu if mu else math.inf:g}")
     return NoisyMbSgd(radius, mu, None, asked, step_size)
@@ -538,7 +540,8 @@ def accelerated_mb_sgd(
       bound: must be None.
     """
     asked = _asked(lipschitz, radius, mu, batch_size, smoothness, feature_bound, weights, one_pass, order_seed, bound)
-    require(initial_gap is None or initial_gap > 0, "initial_gap", initial_gap, "must be positive")
+    if initial_gap is not None:
+        require_float32("initial_gap", initial_gap)
     require(mu > 0 or not multi_stage, "multi_stage", multi_stage, "stages need a strongly convex loss: give mu > 0")
     return AcSa(radius, mu, None, asked, 0.0, None, initial_gap, multi_stage)
 
@@ -560,8 +563,12 @@ def _asked(
     require(bool(L), "lipschitz", lipschitz, "give one number, or one for each client")
     for value in L:
         require_bound("lipschitz", value)
-    require(0 < radius < math.inf, "radius", radius, "must be positive and finite")
-    require(mu >= 0, "mu", mu, "must not be negative")
+    require_float32("radius", radius)
+    require_float32("mu", mu, or_zero=True)
+    for name, constant in (("smoothness", smoothness), ("feature_bound", feature_bound)):
+        if constant is not None:
+            require_float32(name, constant)
+    require(0 <= order_seed <= LARGEST_SEED, "order_seed", order_seed, NO_SUCH_SEED)
     K = None
     if batch_size is not None:
         K = tuple(batch_size) if isinstance(batch_size, list | tuple) else (batch_size,)
@@ -569,8 +576,6 @@ def _asked(
         for size in K:
             require_count(size, "batch_size", "must be a whole number, at least 1, or left out")
     require(K is not None or not one_pass, "batch_size", batch_size, "say how many records a round of one pass uses")
-    require(smoothness is None or 0 < smoothness < math.inf, "smoothness", smoothness, "must be positive and finite")
-    require(feature_bound is None or feature_bound > 0, "feature_bound", feature_bound, "must be positive")
     if weights not in WEIGHTS:
         raise InvalidInput("weights", weights, "use one of " + ", ".join(WEIGHTS))
     return Asked(L, K, weights, one_pass, order_seed, smoothness, feature_bound)

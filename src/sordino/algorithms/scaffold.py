@@ -46,7 +46,7 @@ from sordino.algorithms.minibatch import Broadcast as Point
 from sordino.algorithms.schedules import Schedule, StepSize, as_schedule
 from sordino.algorithms.server import OUTPUTS, Output
 from sordino.bounding import AdaptiveClip, Clip
-from sordino.errors import InvalidInput, require, require_count
+from sordino.errors import InvalidInput, require, require_count, require_float32
 from sordino.privacy.events import Event
 from sordino.pytrees import pytree
 from sordino.types import Aggregate, Bounder, BoundInfo, Circumstances, Key, Memory, Relation, Scalar, Unit, Vector
@@ -316,7 +316,7 @@ def scaffold(
     require_count(local_steps, "local_steps")
     if batch_size is not None:
         require_count(batch_size, "batch_size", "must be a whole number, at least 1, or left out")
-    require(weight_decay >= 0, "weight_decay", weight_decay, "must not be negative")
+    require_float32("weight_decay", weight_decay, or_zero=True)
     if output not in OUTPUTS:
         raise InvalidInput("output", output, "use one of " + ", ".join(OUTPUTS))
     if isinstance(bound, AdaptiveClip):

@@ -8,9 +8,8 @@ from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from sordino.errors import InvalidInput, require
+from sordino.errors import InvalidInput, require, require_float32
 from sordino.pytrees import pytree
 from sordino.types import Scalar
 
@@ -19,7 +18,6 @@ __all__ = ["Schedule", "StepSize", "as_schedule", "constant", "geometric", "piec
 Schedule: TypeAlias = Callable[[jax.Array], Scalar]
 StepSize: TypeAlias = float | dict[str, Any] | Callable[..., Any]  # what `as_schedule` reads
 # Of float32, in which step sizes run: 1e300 is infinite there, and 1e-50 is zero.
-SMALLEST, LARGEST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
 
 
 @pytree
@@ -63,13 +61,13 @@ class Piecewise:
 
 def constant(value: float) -> Constant:
     """The same step size in every round."""
-    _require_rates("learning rate", value, value)
+    require_float32("learning rate", value)
     return Constant(value)
 
 
 def geometric(value: float, decay: float) -> Geometric:
     """`value` in round 0, times `decay` after every round."""
-    _require_rates("learning rate", value, value)
+    require_float32("learning rate", value)
     require(0 < decay <= 1, "decay", decay, "must lie in (0, 1]")
     return Geometric(value, decay)
 
@@ -77,16 +75,11 @@ def geometric(value: float, decay: float) -> Geometric:
 def piecewise(values: tuple[float, ...], until: tuple[int, ...]) -> Piecewise:
     """values[0] before round until[0], values[1] before until[1], ..., the last value afterwards."""
     require(len(values) == len(until) + 1, "values", values, f"give one more than the {len(until)} rounds in `until`")
-    _require_rates("values", values, *values)
+    for value in values:
+        require_float32("values", value)
     require(all(float(k).is_integer() for k in until), "until", until, "rounds must be whole numbers")
     require(list(until) == sorted(set(until)), "until", until, "rounds must increase")
     return Piecewise(tuple(values), tuple(map(int, until)))
-
-
-def _require_rates(field: str, given: Any, *values: float) -> None:
-    """An infinite step would spend the budget on a model that is lost, and one of zero on none."""
-    usable = all(SMALLEST <= value <= LARGEST for value in values)
-    require(usable, field, given, "must be positive and finite, as float32 holds it")
 
 
 def as_schedule(what: Any, name: str = "learning rate") -> Schedule:

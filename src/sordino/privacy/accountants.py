@@ -129,10 +129,11 @@ def _epsilon_of(event: Event, delta: float, relation: Relation) -> float:
 def _account_of(event: Event, relation: Relation) -> Account:
     if isinstance(event, Parallel):
         return _worst([account_of(branch, relation) for branch in event.events])
-    holders = {len(part.events) for part in parts_of(event) if isinstance(part, ByHolder)}
+    holders = {(len(part.events), part.sorting) for part in parts_of(event) if isinstance(part, ByHolder)}
     if holders:
-        require(len(holders) == 1, "events", holders, "list the same clients in every release")
-        worst = _worst([account_of(_held_by(event, i), relation) for i in range(holders.pop())])
+        require(len(holders) == 1, "events", holders, "list the same clients, sorted alike, in every release")
+        ((number, _),) = holders
+        worst = _worst([account_of(_held_by(event, i), relation) for i in range(number)])
         return dataclasses.replace(
             worst, accountant=worst.accountant.replace("parallel composition", "worst client", 1)
         )

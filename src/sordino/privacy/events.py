@@ -253,13 +253,17 @@ class Parallel(Event):
 class ByHolder(Event):
     """A release that costs the records of each client what that client's event says, the clients always in one order.
 
-    A record has one holder for good, so that over many rounds it pays for one of the events, again and again.
+    A record has one holder for good, so that over many rounds it pays for one of the events, again and again. Where
+    clients of one kind share an event, `sorting` names who is of which kind: releases that sort them otherwise cannot
+    be composed event by event.
     """
 
     events: tuple[Event, ...]
+    sorting: str = ""
     kind: ClassVar[str] = "by-holder"
 
     def __post_init__(self) -> None:
+        require(isinstance(self.sorting, str), "sorting", self.sorting, "must be a name")
         require(len(self.events) > 0, "events", self.events, "give at least one")
 
 

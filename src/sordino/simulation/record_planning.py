@@ -207,7 +207,7 @@ def resolve_records(
     if plan.trust == "shuffle" and private:
         # With secure aggregation the noise of all clients together would do what each alone does against the server.
         alone = np.array([_local_noise(plan, clients, i) for i in range(len(std))]) * clients.sensitivity
-        said["noise_std_by_secure_aggregation"] = float(alone.max() / math.sqrt(public.cohort))
+        said["noise_std_by_secure_aggregation"] = float(alone.max() / math.sqrt(_fewest(plan, len(std))))
     trust = plan.trust if private else "none"
     # Messages of a method that adds the noise itself are noisy already, and leave the client as they are.
     mechanism = PerClient(each) if private and not algorithm.adds_noise else none()
@@ -350,6 +350,11 @@ def _local_noise(plan: Plan, clients: _Clients, i: int) -> float:
     return _calibrated(epsilon, delta, plan.rounds * clients.releases, clients.sampling(i))
 
 
+def _fewest(plan: Plan, M: int) -> int:
+    """How many messages, noise and all, come together at least."""
+    return plan.cohort.low if isinstance(plan.cohort, Unreliable) else plan.cohort.capacity(M)
+
+
 def _shuffled(plan: Plan, clients: _Clients) -> tuple[Numbers, dict[Any, Any], dict[Observer, tuple[str, ...]]]:
     """One noise for all, the least that gives the most demanding client its (epsilon, delta) behind the shuffler."""
     M = len(clients.sizes)
@@ -357,7 +362,7 @@ def _shuffled(plan: Plan, clients: _Clients) -> tuple[Numbers, dict[Any, Any], d
         remedy = "a shuffler hides messages of one kind: give all clients the same"
         require(bool(np.all(values == values[0])), field, values.tolist(), remedy)
     require(not clients.one_pass, "one_pass", True, "with a shuffler records are drawn anew in every round")
-    messages = plan.cohort.low if isinstance(plan.cohort, Unreliable) else plan.cohort.capacity(M)
+    messages = _fewest(plan, M)
     L = float(clients.lipschitz[0])
 
     def event(x: float, i: int, hidden_among: int) -> Event:
@@ -441,13 +446,17 @@ def shuffled_event(x: float, messages: int, sampling: Sampling, rounds: int, del
 
 
 def _for_ledger(seen: Any, views: dict[Any, Any]) -> Event:
-    """The event of a round, by client; clients with the same costs against everybody are one."""
+    """The event of a round, by kind of client: those with the same costs against everybody are one."""
     if isinstance(seen, Event):
         return seen
     columns = [events for events in views.values() if not isinstance(events, Event)]
-    kinds = list(dict.fromkeys(zip(*columns, strict=True)))
+    by_client = list(zip(*columns, strict=True))
+    kinds = {kind: number for number, kind in enumerate(dict.fromkeys(by_client))}
     place = next(k for k, events in enumerate(columns) if events is seen)
-    return ByHolder(tuple(kind[place] for kind in kinds)) if len(kinds) > 1 else kinds[0][place]
+    if len(kinds) == 1:
+        return by_client[0][place]
+    sorting = hashlib.sha256(repr([kinds[kind] for kind in by_client]).encode()).hexdigest()[:16]
+    return ByHolder(tuple(kind[place] for kind in kinds), sorting)
 
 
 def _certified(plan: Plan, clients: _Clients, observer: Observer, seen: Any, assumed: tuple[str, ...]) -> Certificate:
