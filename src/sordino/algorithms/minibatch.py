@@ -128,7 +128,7 @@ class RecordGradients:
         i = data.client
         batch = self.draw(key, received.r, data)
         total, clipped, dropped = self._clipped_sum(received.w, batch, self.L[i], data)
-        g = self.weight[i] * (total / self.K[i])  # in this order nothing overflows
+        g = self.weight[i] * (total / self.K[i])  # in this order bounds up to 1e30 do not overflow
         return g, ClientInfo(jnp.linalg.norm(g), clipped, dropped)
 
     def draw(self, key: Key, r: jax.Array, data: ClientData) -> Batch:
