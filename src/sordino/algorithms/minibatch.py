@@ -44,7 +44,7 @@ from numpy.typing import NDArray
 from sordino.algorithms.local import ClientData
 from sordino.bounding import Clip
 from sordino.bounding._norm import require_bound
-from sordino.errors import LARGEST_SEED, NO_SUCH_SEED, InvalidInput, require, require_count, require_float32
+from sordino.errors import LARGEST_SEED, InvalidInput, require, require_count, require_float32
 from sordino.models import Batch
 from sordino.privacy.events import Event
 from sordino.pytrees import pytree
@@ -568,7 +568,7 @@ def _asked(
     for name, constant in (("smoothness", smoothness), ("feature_bound", feature_bound)):
         if constant is not None:
             require_float32(name, constant)
-    require(0 <= order_seed <= LARGEST_SEED, "order_seed", order_seed, NO_SUCH_SEED)
+    require(0 <= order_seed <= LARGEST_SEED, "order_seed", order_seed, "must lie in [0, 2^32), as other seeds do")
     K = None
     if batch_size is not None:
         K = tuple(batch_size) if isinstance(batch_size, list | tuple) else (batch_size,)
