@@ -83,13 +83,22 @@ def require_count(value: Any, field: str, remedy: str = "must be a whole number,
     require(valid, field, value, remedy)
 
 
+def _is_float32(value: float) -> bool:
+    """Neither zero nor infinity there: 1e300 is infinite, and 1e-50 is zero."""
+    return SMALLEST_FLOAT32 <= value <= LARGEST_FLOAT32
+
+
 def require_float32(field: str, value: float, *, or_zero: bool = False) -> None:
     """Refuse a step, a radius or a constant of zero or infinity: it would spend the budget on a model that is lost."""
-    usable = SMALLEST_FLOAT32 <= value <= LARGEST_FLOAT32 or (or_zero and value == 0)
+    usable = _is_float32(value) or (or_zero and value == 0)
     require(usable, field, value, f"must be {'0, or ' * or_zero}positive and finite, as float32 holds it")
 
 
 def require_drawable(field: str, value: float) -> None:
     """Refuse a std or a scale that is zero or infinity in float32: it hides nothing, whatever an accountant finds."""
-    drawable = SMALLEST_FLOAT32 <= value <= LARGEST_FLOAT32
-    require(drawable, field, value, "no float32 can be this noise: choose a bound of messages or gradients nearer to 1")
+    require(
+        _is_float32(value),
+        field,
+        value,
+        "no float32 can be this noise: choose a bound of messages or gradients nearer to 1",
+    )

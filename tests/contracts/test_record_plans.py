@@ -408,6 +408,18 @@ def test_no_record_is_drawn_twice_even_beyond_the_last():
 # --- Events -------------------------------------------------------------------------------------------------------
 
 
+def test_clients_who_hold_other_records_are_not_taken_for_the_same():
+    """A record with the client of epsilon 8 in both runs pays 12.3; by kind it would have looked like 8.1."""
+    digits = {"clients": 3, "partition": "iid"}
+    first = resolved(epsilon=[1.0, 1.0, 8.0], task=so.task("digits", partition_seed=0, **digits))
+    second = resolved(epsilon=[8.0, 8.0, 1.0], task=so.task("digits", partition_seed=1, **digits))
+    a, b = (run.event_for(Observer.SERVER, 10) for run in (first, second))
+    with pytest.raises(InvalidInput, match="sorted alike"):
+        epsilon_of(Composed((a, b)), 1e-5, REPLACE)
+    again = resolved(epsilon=[1.0, 1.0, 8.0], task=so.task("digits", partition_seed=0, **digits))
+    assert again.event_for(Observer.SERVER, 10) == a
+
+
 def test_a_record_has_one_holder():
     """Over rounds the worst client counts, not the sum of all and not another client in each round."""
     event = ByHolder((Gaussian(2.0), Sampled(Gaussian(1.0), WithoutReplacement(1, 50))))

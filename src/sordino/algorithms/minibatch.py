@@ -304,7 +304,7 @@ class NoisyMbSgd(_RecordLevel):
             L, n = float(np.max(public.weight * public.lipschitz)), float(np.mean(public.sizes))
             eta = min(eta, D * math.sqrt(public.cohort * n) / (L * R), D / math.sqrt(V2 * R))
         eta = eta if self.eta is None else float(self.eta)
-        require_float32("step_size", eta)
+        require_float32("step_size", eta)  # given, or from radius, lipschitz and smoothness
         ready = dataclasses.replace(self, gradients=self._gradients(public), asked=None, eta=eta)
         return ready, {"beta": beta, "mu": mu, "D": D, "V": math.sqrt(V2), "eta": eta}
 

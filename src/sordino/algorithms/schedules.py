@@ -17,7 +17,6 @@ __all__ = ["Schedule", "StepSize", "as_schedule", "constant", "geometric", "piec
 
 Schedule: TypeAlias = Callable[[jax.Array], Scalar]
 StepSize: TypeAlias = float | dict[str, Any] | Callable[..., Any]  # what `as_schedule` reads
-# Of float32, in which step sizes run: 1e300 is infinite there, and 1e-50 is zero.
 
 
 @pytree

@@ -1,7 +1,7 @@
 """Random changes to a batch of images before a gradient is taken, by name.
 
 A client changes its own records with its own key and nobody else's: what it sends is bounded afterwards as ever, so no
-guarantee depends on it.
+guarantee depends on it. Each is called as change(key, x, black=...), black being what the data set calls so.
 """
 
 from __future__ import annotations

@@ -20,12 +20,12 @@ class Norm(NamedTuple):
 
 
 def identity(channels: int) -> Norm:
-    """Where training starts."""
+    """Scale 1 and shift 0, where training starts."""
     return Norm(jnp.ones(channels, jnp.float32), jnp.zeros(channels, jnp.float32))
 
 
 def by_batch(x: Array, weight: Array) -> Array:
-    """[C, ..., N], each channel with mean 0 and variance 1 over its records; padding counts only when alone."""
+    """[C, ..., N], each channel with mean 0 and variance 1 over pixels and records; padding counts only when alone."""
     weight = weight.astype(x.dtype)
     total = jnp.sum(weight)
     share = jnp.where(total > 0, weight / jnp.maximum(total, jnp.finfo(x.dtype).tiny), 1 / len(weight))

@@ -49,14 +49,14 @@ def dense(key: Key, inputs: int, outputs: int) -> Dense:
 
 
 class Normed(NamedTuple):
-    """x -> norm(x W^T) over a batch, where a bias would be taken off again."""
+    """x -> norm(x W^T) over a batch; without a bias, which standardising would take off again."""
 
     weight: Array  # [outputs, inputs]
     norm: Norm
 
-    def __call__(self, x: Array, weight: Array) -> Array:
+    def __call__(self, x: Array, record_weight: Array) -> Array:
         """Map a batch, with the weights of its records."""
-        return self.norm.scale * by_batch((x @ self.weight.T).T, weight).T + self.norm.shift
+        return self.norm.scale * by_batch((x @ self.weight.T).T, record_weight).T + self.norm.shift
 
 
 def mlp(

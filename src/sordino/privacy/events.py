@@ -254,8 +254,8 @@ class ByHolder(Event):
     """A release that costs the records of each client what that client's event says, the clients always in one order.
 
     A record has one holder for good, so that over many rounds it pays for one of the events, again and again. Where
-    clients of one kind share an event, `sorting` names who is of which kind: releases that sort them otherwise cannot
-    be composed event by event.
+    clients of one kind share an event, `sorting` names who holds which records and is of which kind: releases that
+    differ in it cannot be composed event by event. Without a name, that the holders are the same is on who composes.
     """
 
     events: tuple[Event, ...]

@@ -198,14 +198,15 @@ def resolve_records(
     if plan.trust == "shuffle" and private and not _hides(views[(Observer.SERVER,)]):
         text = "this few messages over this many rounds hide nothing: the noise is that of trust local"
         certificate += Certificate((), (Warning("shuffle-adds-nothing", text),))
-    releases = tuple(("gradient", observers, _for_ledger(seen, views)) for observers, seen in views.items())
+    who = (task.dealt, clients.names)
+    releases = tuple(("gradient", observers, _for_ledger(seen, views, who)) for observers, seen in views.items())
     said = {"parameters": float(d), "clients": float(len(std)), "planned_cohort": public.cohort} | {
         "bits_per_message": 32.0 * d * getattr(algorithm, "message_parts", 1),
         **({"assumed": _assumptions(plan, clients, constants)} if constants else {}),
         "each_client": _rows(clients, std, certificate)[:_MOST_ROWS],
     }
     if plan.trust == "shuffle" and private:
-        # With secure aggregation the noise of all clients together would do what each alone does against the server.
+        # With secure aggregation the noise of all who come, few as they may be, would do what each alone does here.
         alone = np.array([_local_noise(plan, clients, i) for i in range(len(std))]) * clients.sensitivity
         said["noise_std_by_secure_aggregation"] = float(alone.max() / math.sqrt(_fewest(plan, len(std))))
     trust = plan.trust if private else "none"
@@ -445,8 +446,11 @@ def shuffled_event(x: float, messages: int, sampling: Sampling, rounds: int, del
 # --- What is promised ---------------------------------------------------------------------------------------------
 
 
-def _for_ledger(seen: Any, views: dict[Any, Any]) -> Event:
-    """The event of a round, by kind of client: those with the same costs against everybody are one."""
+def _for_ledger(seen: Any, views: dict[Any, Any], who: Any) -> Event:
+    """The event of a round, by kind of client: those with the same costs against everybody are one.
+
+    `who` says which records which client holds; with who is of which kind it makes up the name of this sorting.
+    """
     if isinstance(seen, Event):
         return seen
     columns = [events for events in views.values() if not isinstance(events, Event)]
@@ -455,7 +459,7 @@ def _for_ledger(seen: Any, views: dict[Any, Any]) -> Event:
     place = next(k for k, events in enumerate(columns) if events is seen)
     if len(kinds) == 1:
         return by_client[0][place]
-    sorting = hashlib.sha256(repr([kinds[kind] for kind in by_client]).encode()).hexdigest()[:16]
+    sorting = hashlib.sha256(repr((who, [kinds[kind] for kind in by_client])).encode()).hexdigest()[:16]
     return ByHolder(tuple(kind[place] for kind in kinds), sorting)
 
 
@@ -479,6 +483,7 @@ def _certified(plan: Plan, clients: _Clients, observer: Observer, seen: Any, ass
         )
 
     kinds = tuple(dict.fromkeys(per_client))
+    # Never composed with another run, so that nobody need know who is of which kind.
     everybody = ByHolder(kinds) if len(kinds) > 1 else kinds[0]
     units, too_large = counted(total, delta)
     certificate = promised(everybody, delta, units)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, TypeAlias
 
@@ -54,6 +54,7 @@ class Task:
     tested_on_clients: bool = False  # whether other records of the clients are the test set
     records_overlap: bool = False  # whether one text, say, is in several records
     objective: Model | None = None  # what the test loss is, where clients train on another
+    dealt: str = ""  # by which rule records got to their clients: two tasks with one text hold them alike
 
     def __post_init__(self) -> None:
         """Nobody comes with nothing: a client without records would have to look at another's."""
@@ -189,7 +190,7 @@ def task(
         require(model is None, "model", model, "this problem has its own loss: leave out")
         require(augment is None, "augment", augment, "is for images: leave out")
         check_options(name, PROBLEMS[name], options)
-        return PROBLEMS[name](clients, **options)
+        return replace(PROBLEMS[name](clients, **options), dealt=f"{name}, {clients}, {options}")
     dataset = load(name, **options)
     scheme = partition or ("natural" if dataset.client is not None and clients is None else "iid")
     if scheme != "natural":
@@ -205,6 +206,7 @@ def task(
         classes_counted=dataset.classes_counted,
         tested_on_clients=dataset.tests_clients and scheme == "natural",
         records_overlap=dataset.overlapping,
+        dealt=f"{name}, {scheme}, {clients}, {partition_seed}, {options}",
     )
 
 
