@@ -325,7 +325,7 @@ def test_what_cannot_be_meant_is_refused_with_a_remedy(name, shape, classes, opt
 @pytest.mark.slow
 def test_resnet20_in_bfloat16_has_gradients_in_float32_close_to_those_of_float32():
     rng = np.random.default_rng(0)
-    batch = models.Batch(jnp.asarray(rng.normal(size=(8, 8, 8, 3)), jnp.float32), jnp.arange(8) % 4, jnp.ones(8))
+    batch = models.Batch(jnp.asarray(rng.normal(size=(32, 8, 8, 3)), jnp.float32), jnp.arange(32) % 4, jnp.ones(32))
     gradients = []
     for dtype in ("float32", "bfloat16"):
         model = models.get(f"resnet20:batch,{dtype}", (8, 8, 3), 4)
@@ -333,7 +333,7 @@ def test_resnet20_in_bfloat16_has_gradients_in_float32_close_to_those_of_float32
         assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(tree))
         gradients.append(np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)]))
     exact, rounded = gradients
-    assert 0 < np.linalg.norm(rounded - exact) < 0.2 * np.linalg.norm(exact)
+    assert 0 < np.linalg.norm(rounded - exact) < 0.3 * np.linalg.norm(exact)  # 20 layers of 8 bits on noise
 
 
 def test_records_of_another_shape_are_refused():
