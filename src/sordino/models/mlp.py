@@ -69,9 +69,8 @@ def mlp(
     hidden = tuple(hidden)
     valid = bool(hidden) and all(isinstance(size, int) and size > 0 for size in hidden)
     require(valid, "hidden", hidden, "give one positive size a hidden layer, as in 'mlp:300,300'")
-    sizes = (math.prod(input_shape), *hidden, classes)
-
     require(norm in ("none", "batch"), "norm", norm, "use 'none' or 'batch'")
+    sizes = (math.prod(input_shape), *hidden, classes)
 
     def init(key: Key) -> tuple[Dense | Normed, ...]:
         keys = jax.random.split(key, len(sizes) - 1)

@@ -26,7 +26,7 @@ import jax.numpy as jnp
 from sordino.errors import require
 from sordino.models._convolution import conv2d
 from sordino.models._normalization import Norm, by_batch, identity
-from sordino.models.mlp import Dense, uniform
+from sordino.models.mlp import Dense, dense
 from sordino.models.model import Array, Model, classifier
 from sordino.types import Key
 
@@ -77,7 +77,7 @@ def resnet20(
             _kernel(key_first, input_shape[2], WIDTHS[0]),
             identity(WIDTHS[0]),
             tuple(_block(k, before, after) for k, before, after in blocks),
-            _dense(key_dense, WIDTHS[-1], classes),
+            _last(key_dense, WIDTHS[-1], classes),
         )
 
     def logits(params: ResNet20, x: Array, weight: Array) -> Array:
@@ -128,12 +128,15 @@ def _block(key: Key, inputs: int, outputs: int) -> Block:
 
 
 def _kernel(key: Key, inputs: int, outputs: int) -> Array:
-    """A 3 x 3 kernel with the variance 2 / fan_in of He et al. 2015."""
-    return math.sqrt(2 / (9 * inputs)) * jax.random.normal(key, (3, 3, inputs, outputs), jnp.float32)
+    return _he(key, (3, 3, inputs, outputs), 9 * inputs)
 
 
-def _dense(key: Key, inputs: int, outputs: int) -> Dense:
-    """The last layer, with weights of the same variance 2 / fan_in, and PyTorch's biases."""
-    key_weight, key_bias = jax.random.split(key)
-    weight = math.sqrt(2 / inputs) * jax.random.normal(key_weight, (outputs, inputs), jnp.float32)
-    return Dense(weight, uniform(key_bias, (outputs,), inputs))
+def _last(key: Key, inputs: int, outputs: int) -> Dense:
+    """Biases as in any dense layer, weights as in the kernels."""
+    key_weight, _ = jax.random.split(key)
+    return dense(key, inputs, outputs)._replace(weight=_he(key_weight, (outputs, inputs), inputs))
+
+
+def _he(key: Key, shape: tuple[int, ...], fan_in: int) -> Array:
+    """Normal with the variance 2 / fan_in of He et al. 2015."""
+    return math.sqrt(2 / fan_in) * jax.random.normal(key, shape, jnp.float32)
