@@ -19,6 +19,9 @@ if "SORDINO_DATA" not in os.environ and BESIDE.is_dir():
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".pytest_cache" / "jax"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+# JAX does not write an entry in one step: who reads one that another process is writing, or was killed while writing,
+# warns and compiles. Commands that tests start must not say so where their words are compared (pyproject.toml: nor we).
+os.environ.setdefault("PYTHONWARNINGS", "ignore:Error reading persistent compilation cache entry")
 # Most programs run once: less time in LLVM saves a quarter of the whole. XLA's own passes stay as they are.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1")
 

@@ -560,8 +560,8 @@ def test_kill_at_any_moment_loses_nothing(path: Path) -> None:
     for life in range(8):
         with start_writer(path, 1_000_000 * life) as writer:
             assert writer.stdout is not None
-            printed.add(int(writer.stdout.readline()))
-            time.sleep(moments.uniform(0, 0.05))
+            printed.update(int(writer.stdout.readline()) for _ in range(moments.randint(1, 9)))
+            time.sleep(moments.uniform(0, 0.01))
             writer.send_signal(signal.SIGKILL)
             printed.update(int(line) for line in writer.stdout.read().split("\n")[:-1])
         record = read_ledger(path)
@@ -570,7 +570,6 @@ def test_kill_at_any_moment_loses_nothing(path: Path) -> None:
         assert len(rounds) <= len(printed) + life + 1  # at most one more for each death
         Ledger.open(path).close()
         assert cost(read_ledger(path)) == cost(record)
-    assert len(printed) > 16
 
 
 def test_a_second_writer_is_refused_until_the_first_is_dead(path: Path) -> None:
@@ -700,14 +699,16 @@ def test_a_reader_beside_a_writer_sees_no_damage(path: Path) -> None:
     done = threading.Event()
 
     def write() -> None:
-        with create(path) as ledger:
-            for round in range(300):
-                append(ledger, round, MODEL)
-        done.set()
+        try:
+            with create(path) as ledger:
+                for round in range(300):
+                    append(ledger, round, MODEL)
+        finally:
+            done.set()
 
     writer = threading.Thread(target=write)
     writer.start()
-    while not path.exists():
+    while not path.exists() and not done.is_set():
         time.sleep(0.001)
     seen = []
     while not done.is_set():
