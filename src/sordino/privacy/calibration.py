@@ -34,8 +34,13 @@ def calibrate(
     require(0 <= delta < 1, "delta", delta, "must lie in [0, 1)")
 
     def slack(log_noise: float) -> float:
-        spent = account_of(event_of(math.exp(log_noise)), relation).epsilon(delta)
-        return epsilon - min(spent, 1e9)
+        try:
+            spent = account_of(event_of(math.exp(log_noise)), relation).epsilon(delta)
+        except InvalidInput as error:
+            if error.field != "noise_multiplier":
+                raise
+            spent = math.inf  # so little noise that its cost is not a number
+        return epsilon - min(spent, 2 * epsilon)
 
     low = high = 0.0
     while slack(high) < 0:

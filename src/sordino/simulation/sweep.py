@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -296,11 +296,7 @@ def _run_one_block(
     every = evaluate_every or usual_interval(block.rounds)
     bookmark = None
     if keep is not None:
-        rounds = jnp.int32([0, block.rounds, every])
-        program = run_block.lower(*given, carries, keys, rounds[0], rounds[1], **static).as_text()
-        noise = repr([dict(answer.noise) for answer in answers])
-        numbers = (algorithms, mechanisms, carries, jax.random.key_data(keys), rounds)
-        bookmark = Bookmark(keep.folder, digest_of(keep.known, program, noise, numbers), seconds=keep.bookmark_every)
+        bookmark = _bookmark(block, answers, given, carries, keys, static, every, keep)
         stops = [stop for _, stop in segments(0, block.rounds, every)]
         first, carries, histories = bookmark.load(carries, len(block.points), stops)
         for number, history in zip(block.points, histories, strict=True):
@@ -312,11 +308,9 @@ def _run_one_block(
             bookmark.save(start, carries, histories, last=True)
             raise OutOfTime
         carries, info, measured = run_block(*given, carries, keys, jnp.int32(start), jnp.int32(stop), **static)
-        flat = jax.tree.map(lambda leaf: np.asarray(leaf).reshape(len(block.points), *leaf.shape[2:]), (info, measured))
-        for place, number in enumerate(block.points):
-            here, values = jax.tree.map(lambda leaf, place=place: leaf[place], flat)
-            values = {name: float(value) for name, value in values.items()}
-            histories[place].append(metrics_row(stop, values, here, points[number].plan, resolved[number]))
+        rows = _rows(len(block.points), info, measured)
+        for number, history, (here, values) in zip(block.points, histories, rows, strict=True):
+            history.append(metrics_row(stop, values, here, points[number].plan, resolved[number]))
         if iterates:
             models.append(_models(algorithms, carries))
         if bookmark is not None:
@@ -332,6 +326,33 @@ def _run_one_block(
         run = Run(params, histories[place], resolved[number].certificate, seconds, iterates=kept)
         runs.append((number, run))
     return runs
+
+
+def _bookmark(
+    block: Block,
+    answers: Sequence[Resolved],
+    given: tuple[Any, ...],
+    carries: Carry,
+    keys: Key,
+    static: dict[str, Any],
+    every: int,
+    keep: _Keep,
+) -> Bookmark:
+    """Where the block's state is kept: found again by the same program with the same numbers, and by no other."""
+    rounds = jnp.int32([0, block.rounds, every])
+    program = run_block.lower(*given, carries, keys, rounds[0], rounds[1], **static).as_text()
+    noise = repr([dict(answer.noise) for answer in answers])
+    algorithms, mechanisms, *_ = given
+    numbers = (algorithms, mechanisms, carries, jax.random.key_data(keys), rounds)
+    return Bookmark(keep.folder, digest_of(keep.known, program, noise, numbers), seconds=keep.bookmark_every)
+
+
+def _rows(points: int, info: RoundInfo, measured: dict[str, jax.Array]) -> Iterator[tuple[RoundInfo, dict[str, float]]]:
+    """Diagnostics and measures of each point, from arrays of [seed, member]."""
+    flat = jax.tree.map(lambda leaf: np.asarray(leaf).reshape(points, *leaf.shape[2:]), (info, measured))
+    for place in range(points):
+        here, values = jax.tree.map(lambda leaf, place=place: leaf[place], flat)
+        yield here, {name: float(value) for name, value in values.items()}
 
 
 def _without_memories(carries: Carry) -> Carry:
