@@ -70,6 +70,11 @@ def test_the_certificate_counts_every_local_step_of_every_round(cohort):
         assert one_round[0].epsilon == pytest.approx(max(directly(n, 3.0, K, 1e-4) for n in SIZES), rel=1e-9)
 
 
+def test_more_releases_than_can_be_composed_are_blamed_on_the_local_steps():
+    with pytest.raises(InvalidInput, match="local_steps = 2000001: 5 rounds of so many"):
+        resolved(algorithm=method(local_steps=2_000_001))
+
+
 def test_noise_is_calibrated_to_all_releases():
     found = resolved(rounds=3, epsilon=[1.0, 2.0, 4.0], delta=1e-4, trust="local")
     std = np.asarray(found.algorithm.noise_std, np.float64)

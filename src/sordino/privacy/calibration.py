@@ -16,6 +16,7 @@ from sordino.types import Relation
 __all__ = ["calibrate", "calibrate_gaussian"]
 
 _LARGEST = 1e9
+_MOST_EPSILON = 1e6  # numeric accounts of more take minutes, and say nothing that anybody needs
 
 
 def calibrate(
@@ -31,6 +32,8 @@ def calibrate(
     epsilon must fall as x grows. The result is checked with the accountant itself: it never costs more.
     """
     require(epsilon > 0, "epsilon", epsilon, "must be positive")
+    remedy = f"above {_MOST_EPSILON:g} nobody is protected: ask for less, or give a noise_multiplier"
+    require(epsilon <= _MOST_EPSILON, "epsilon", epsilon, remedy)
     require(0 <= delta < 1, "delta", delta, "must lie in [0, 1)")
 
     def slack(log_noise: float) -> float:
@@ -39,7 +42,8 @@ def calibrate(
         except InvalidInput as error:
             if error.field != "noise_multiplier":
                 raise
-            spent = math.inf  # so little noise that its cost is not a number
+            remedy = f"at delta = {delta:g} it allows less noise than can be accounted: ask for less of either"
+            raise InvalidInput("epsilon", epsilon, remedy) from error
         return epsilon - min(spent, 2 * epsilon)
 
     low = high = 0.0

@@ -29,7 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sordino.algorithms.minibatch import BLOCK, Numbers, Public
-from sordino.errors import InvalidInput, Refused, require, require_drawable
+from sordino.errors import MOST_ROUNDS, InvalidInput, Refused, require, require_drawable
 from sordino.mechanisms import none
 from sordino.mechanisms.gaussian import Gaussian as GaussianNoise
 from sordino.privacy import published
@@ -270,6 +270,11 @@ def _clients(plan: Plan, task: Task) -> _Clients:
         f"one pass {hashlib.sha256(repr(plan).encode()).hexdigest()[:8]}" if asked.one_pass else None,
         plan.algorithm.releases_a_round,
     )
+    if clients.releases > 1:  # rounds alone were checked already
+        remedy = (
+            f"{plan.rounds} rounds of so many noisy gradients are more than the {MOST_ROUNDS:,} that can be composed"
+        )
+        require(plan.rounds * clients.releases <= MOST_ROUNDS, "local_steps", clients.releases, remedy)
     if asked.one_pass:
         needed = plan.rounds * batch
         worst = int(np.argmax(needed - sizes))
