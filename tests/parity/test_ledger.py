@@ -8,6 +8,7 @@ import json
 import math
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -723,7 +724,8 @@ def test_a_reader_beside_a_writer_sees_no_damage(path: Path) -> None:
     [{"units": 3.0}, {"warnings": ["x"]}, {"assumptions": ["x"]}, {"assumptions": {"server": "x"}}],
 )
 def test_a_description_that_could_not_be_read_leaves_no_file(path: Path, description: dict[str, Any]) -> None:
-    with pytest.raises(LedgerError):
+    (field,) = description
+    with pytest.raises(LedgerError, match=f"{field} = .*: must be"):
         Ledger.create(path, unit="client", relation="zero-out", worst_release=WORST, description=description)
     assert not path.exists()
 
@@ -763,31 +765,33 @@ DEEP: dict[str, Any] = {"kind": "pure", "epsilon": 1.0}
 for _ in range(450):
     DEEP = {"kind": "repeated", "event": DEEP, "count": 1}
 
-STRANGE = {
-    "description": {0: {"description": None}},
-    "units": {0: {"description": {"units": 1.5}}},
-    "warnings": {0: {"description": {"warnings": [1]}}},
-    "assumptions": {0: {"description": {"assumptions": {"server": "all"}}}},
-    "worst": {0: {"worst_release": {"server": DEEP}}},
-    "worst of nobody": {0: {"worst_release": {}}},
-    "nobody": {1: {"observers": []}},
-    "round": {1: {"round": [0]}},
-    "list": {1: {"event": [1]}},
-    "text": {1: {"event": {"kind": "composed", "events": "abc"}}},
-    "sampling": {
-        1: {"event": {"kind": "sampled", "sampling": 0.2, "event": {"kind": "gaussian", "noise_multiplier": 1}}}
-    },
-    "true": {1: {"event": {"kind": "gaussian", "noise_multiplier": True}}},
-    "deep": {1: {"event": DEEP}},
+STRANGE: dict[str, tuple[dict[int, dict[str, Any]], str]] = {
+    "description": ({0: {"description": None}}, "description = None: must be an object"),
+    "units": ({0: {"description": {"units": 1.5}}}, "units = 1.5: must be a whole number"),
+    "warnings": ({0: {"description": {"warnings": [1]}}}, "warnings = [1]: must be pairs"),
+    "assumptions": ({0: {"description": {"assumptions": {"server": "all"}}}}, "must be lists of texts by observer"),
+    "worst": ({0: {"worst_release": {"server": DEEP}}}, "an event holds too many others"),
+    "worst of nobody": ({0: {"worst_release": {}}}, "worst_release = {}: name what each observer may see"),
+    "nobody": ({1: {"observers": []}}, "observers = (): name at least one"),
+    "round": ({1: {"round": [0]}}, "round = [0]: must be a whole number"),
+    "round true": ({1: {"round": True}}, "round = True: must be a whole number"),
+    "list": ({1: {"event": [1]}}, "event [1] is no object"),
+    "text": ({1: {"event": {"kind": "composed", "events": "abc"}}}, "event 'a' is no object"),
+    "sampling": (
+        {1: {"event": {"kind": "sampled", "sampling": 0.2, "event": {"kind": "gaussian", "noise_multiplier": 1}}}},
+        "sampling = '0.2': use full, poisson:Q",
+    ),
+    "true": ({1: {"event": {"kind": "gaussian", "noise_multiplier": True}}}, "noise_multiplier = True is no number"),
+    "deep": ({1: {"event": DEEP}}, "an event holds too many others"),
 }
 
 
-@pytest.mark.parametrize("change", STRANGE.values(), ids=STRANGE)
+@pytest.mark.parametrize(("change", "said"), STRANGE.values(), ids=STRANGE)
 def test_strange_entries_are_said_to_be_so(
-    path: Path, head: Path, written: tuple[bytes, bytes], change: dict[int, dict[str, Any]]
+    path: Path, head: Path, written: tuple[bytes, bytes], change: dict[int, dict[str, Any]], said: str
 ) -> None:
     forged(path, head, {})
     read_ledger(path)
     forged(path, head, change)
-    with pytest.raises(LedgerError):
+    with pytest.raises(LedgerError, match=re.escape(said)):
         read_ledger(path)

@@ -399,8 +399,9 @@ def _entries(entry: _Json) -> list[Entry]:
         return [Entry(seq, time, kind, None, "torn line", tuple(eyes), event) for event, eyes in alike.items()]
     observers = tuple(Observer.parse(observer) for observer in entry["observers"])
     require(bool(observers), "observers", observers, NOBODY)
-    event = event_from_json(entry["event"])
-    return [Entry(seq, time, kind, operator.index(entry["round"]), str(entry["release"]), observers, event)]
+    event, round = event_from_json(entry["event"]), entry["round"]
+    require(type(round) is int, "round", round, "must be a whole number")
+    return [Entry(seq, time, kind, round, str(entry["release"]), observers, event)]
 
 
 def _by_observer(events: dict[str, _Json]) -> dict[Observer, Event]:
