@@ -17,7 +17,7 @@ from sordino.algorithms.local import ClientData
 from sordino.algorithms.minibatch import BLOCK, Broadcast, RecordGradients
 from sordino.models import Batch, linear
 from sordino.simulation.engine import Carry, Setting, run_rounds
-from sordino.simulation.record_planning import _about_sums
+from sordino.simulation.record_planning import _about_means
 
 D, N = 5, 12
 MODEL = linear("ridge", D)
@@ -133,6 +133,6 @@ def test_rounding_moves_a_long_sum_no_further_than_is_said():
         found.append(n * float(mean(jnp.zeros((n, 1)).at[order, 0].set(jnp.asarray(ahead, jnp.float32)))))
     assert found[0] == pytest.approx(2.0**14 - blocks * 2.0**-10, abs=0.01)
     assert abs(found[1] - found[0]) <= 2 * v * 1.002
-    (warning,) = _about_sums(n)
+    (warning,) = _about_means(n)
     assert "2 % more than is accounted" in warning.message
-    assert not _about_sums(20_000)
+    assert not _about_means(20_000)

@@ -48,6 +48,7 @@ from sordino.errors import LARGEST_SEED, InvalidInput, require, require_count, r
 from sordino.models import Batch
 from sordino.privacy.events import Event
 from sordino.pytrees import pytree
+from sordino.summation import RunningSum
 from sordino.types import Aggregate, Key, Memory, Relation, Scalar, Unit, Vector
 
 __all__ = [
@@ -161,19 +162,14 @@ class RecordGradients:
             return jnp.where(present, g, 0.0), info.clipped & present, info.dropped & present
 
         def block(carry: Any, part: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[Any, None]:
-            total, rest, clipped, dropped = carry
+            total, clipped, dropped = carry
             each, cut_off, lost = jax.vmap(gradient)(*part)
-            g = each.sum(axis=0)
-            # One record may move `total` over a power of two, and all that follows would round differently.
-            new = total + g
-            added = new - total
-            rest = rest + ((total - (new - added)) + (g - added))  # Knuth's exact error of the sum
-            return (new, rest, clipped | cut_off.any(), dropped | lost.any()), None
+            return (total.plus(each.sum(axis=0)), clipped | cut_off.any(), dropped | lost.any()), None
 
-        start = (jnp.zeros_like(w), jnp.zeros_like(w), jnp.bool_(False), jnp.bool_(False))
+        start = (RunningSum.of(jnp.zeros_like(w)), jnp.bool_(False), jnp.bool_(False))
         parts = (cut(batch.x), cut(batch.y), cut(here))
-        total, rest, clipped, dropped = jax.lax.scan(block, start, parts)[0]
-        return total + rest, clipped, dropped
+        total, clipped, dropped = jax.lax.scan(block, start, parts)[0]
+        return total.value(), clipped, dropped
 
 
 def project(w: Vector, D: Scalar) -> Vector:

@@ -21,9 +21,11 @@ from sordino.algorithms.local import Augment, ClientData
 from sordino.models import Batch
 from sordino.pytrees import pytree
 from sordino.simulation.cohort import Cohort
+from sordino.summation import RunningSum
 from sordino.types import Aggregate, Key, Scalar, Unit, Vector
 
 __all__ = [
+    "BLOCK",
     "Carry",
     "PerClient",
     "Records",
@@ -35,6 +37,8 @@ __all__ = [
     "run_rounds",
     "serve",
 ]
+
+BLOCK = 64  # clients whose messages are summed plainly: what rounding can do to so few is not noticeable
 
 # Purposes of the keys of a round.
 COHORT, CLIENT, NOISE, SERVER, LOCAL_NOISE, SHUFFLE = range(6)
@@ -272,7 +276,7 @@ def _run_cohort(
     who, here = jnp.pad(who, (0, pad)), jnp.pad(here, (0, pad))
     mine = jax.tree.map(lambda leaf: leaf[who], states)
 
-    def on_device(who: jax.Array, here: jax.Array, mine: Any, shared: Any) -> tuple[Sums, Any, Any]:
+    def on_device(who: jax.Array, here: jax.Array, mine: Any, shared: Any) -> tuple[RunningSum, Any, Any]:
         # Runs of a stack lie inside the client: they read its records together, as one larger matrix product.
         inside = setting.for_each_run(functools.partial(run_client, setting=setting), (None, None, 0, _STACKED))
         return _run_chunks(lambda *client: inside(*client, shared), who, here, mine, setting)
@@ -280,21 +284,27 @@ def _run_cohort(
     shared = (algorithm, mechanism, records, received, key, k)
     if setting.devices > 1:
         on_device = _over_devices(on_device, setting.devices)
-    sums, new, sent = on_device(who, here, mine, shared)
+    summed, new, sent = on_device(who, here, mine, shared)
     # An absent place must not write: it is sent out of bounds, where scatter drops it.
     place = jnp.where(here, who, setting.population)
     states = jax.tree.map(lambda leaf, value: leaf.at[place].set(value, mode="drop"), states, new)
-    return sums, states, sent[:places] if setting.transcript else None
+    return summed.value(), states, sent[:places] if setting.transcript else None
 
 
-def _over_devices(work: Callable[..., tuple[Sums, Any, Any]], devices: int) -> Callable[..., tuple[Sums, Any, Any]]:
+_Work = Callable[..., tuple[RunningSum, Any, Any]]
+
+
+def _over_devices(work: _Work, devices: int) -> _Work:
     """The cohort dealt to the devices of this machine, their sums added up."""
     mesh = jax.make_mesh((devices,), ("device",), axis_types=(jax.sharding.AxisType.Auto,))
     mine, everybodys = jax.sharding.PartitionSpec("device"), jax.sharding.PartitionSpec()
 
-    def on_device(who: jax.Array, here: jax.Array, states: Any, shared: Any) -> tuple[Sums, Any, Any]:
-        sums, new, sent = work(who, here, states, shared)
-        return jax.lax.psum(sums, "device"), new, sent
+    def on_device(who: jax.Array, here: jax.Array, states: Any, shared: Any) -> tuple[RunningSum, Any, Any]:
+        summed, new, sent = work(who, here, states, shared)
+        every = jax.lax.all_gather(summed, "device")
+        nothing = RunningSum.of(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), every.total))
+        total, rest = nothing.plus_each(every.total)
+        return RunningSum(total, jax.tree.map(lambda a, b: a + b.sum(axis=0), rest, every.rest)), new, sent
 
     return jax.shard_map(
         on_device,
@@ -307,7 +317,7 @@ def _over_devices(work: Callable[..., tuple[Sums, Any, Any]], devices: int) -> C
 
 def _run_chunks(
     one: Callable[..., tuple[Sums, Any, Any]], who: jax.Array, here: jax.Array, mine: Any, setting: Setting
-) -> tuple[Sums, Any, Any]:
+) -> tuple[RunningSum, Any, Any]:
     """Clients in chunks: vmap inside, scan outside."""
     chunks = who.shape[0] // setting.chunk
 
@@ -317,22 +327,30 @@ def _run_chunks(
     def joined(leaf: jax.Array) -> jax.Array:
         return leaf.reshape(-1, *leaf.shape[2:])
 
-    def chunk(total: Sums, part: tuple[jax.Array, jax.Array, Any]) -> tuple[Sums, tuple[Any, Any]]:
+    def chunk(so_far: RunningSum, part: tuple[jax.Array, jax.Array, Any]) -> tuple[RunningSum, tuple[Any, Any]]:
         clients, present, states = part
 
-        def work(total: Sums) -> tuple[Sums, tuple[Any, Any]]:
+        def work(so_far: RunningSum) -> tuple[RunningSum, tuple[Any, Any]]:
             sums, new, sent = jax.vmap(one)(clients, present, states)
-            return jax.tree.map(lambda a, b: a + _over_clients(b), total, sums), (new, sent)
+            return so_far.plus_each(jax.tree.map(_by_block, sums)), (new, sent)
 
         if setting.transcript:
-            return work(total)
+            return work(so_far)
         # The last chunks of a padded cohort are often empty.
-        return jax.lax.cond(present.any(), work, lambda total: (total, (states, None)), total)
+        return jax.lax.cond(present.any(), work, lambda so_far: (so_far, (states, None)), so_far)
 
     shapes = jax.eval_shape(one, who[0], here[0], jax.tree.map(lambda leaf: leaf[0], mine))[0]
     zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-    total, (new, sent) = jax.lax.scan(chunk, zero, (cut(who), cut(here), jax.tree.map(cut, mine)))
-    return total, jax.tree.map(joined, new), jax.tree.map(joined, sent)
+    summed, (new, sent) = jax.lax.scan(chunk, RunningSum.of(zero), (cut(who), cut(here), jax.tree.map(cut, mine)))
+    return summed, jax.tree.map(joined, new), jax.tree.map(joined, sent)
+
+
+def _by_block(leaf: jax.Array) -> jax.Array:
+    """The sums over clients of at most BLOCK of them, a row each."""
+    if leaf.shape[0] <= BLOCK:
+        return _over_clients(leaf)[None]
+    wide = jnp.pad(leaf, ((0, -leaf.shape[0] % BLOCK), *((0, 0) for _ in leaf.shape[1:])))
+    return jax.vmap(_over_clients)(wide.reshape(-1, BLOCK, *leaf.shape[1:]))
 
 
 def _over_clients(leaf: jax.Array) -> jax.Array:

@@ -32,8 +32,9 @@ from sordino.privacy.guarantee import OTHERS_LOOK_AWAY, Certificate, Warning, fo
 from sordino.privacy.published import normec_noise
 from sordino.privacy.sampling import Full as FullSampling
 from sordino.simulation.cohort import Cohort, FixedSize, Full, Unreliable, parse_cohort
-from sordino.simulation.engine import remembers_noise
-from sordino.simulation.record_planning import check_records, counted, resolve_records
+from sordino.simulation.engine import BLOCK, remembers_noise
+from sordino.simulation.record_planning import about_sums, check_records, counted, resolve_records
+from sordino.summation import rounding_share
 from sordino.types import Circumstances, Memory, Observer, Relation, Unit
 
 if TYPE_CHECKING:
@@ -281,6 +282,7 @@ class Plan:
             *warnings,
             *_of(method, "warnings"),
             *self._plain_warnings(trust, clients),
+            *self._about_sums(trust, clients),
         )
         certificate = dataclasses.replace(certificate, warnings=warnings)
         noise = {"parameters": float(d), "clients": float(clients), "planned_cohort": self.cohort.planned(clients)}
@@ -327,6 +329,13 @@ class Plan:
             together = Gaussian(noise.noise_multiplier * math.sqrt(clients))
             return together, None, (OTHERS_LOOK_AWAY,)
         return event, None, _of(method, "assumptions", Observer.MODEL_USER)
+
+    def _about_sums(self, trust: str, clients: int) -> tuple[Warning, ...]:
+        """Of whole numbers sums are exact, and noise of a client's own is in its message before anything is summed."""
+        if trust == "none" or self.mechanism not in ("gaussian", "laplace"):
+            return ()
+        K = self.cohort.capacity(clients)
+        return about_sums(f"sums of {K} messages", rounding_share(BLOCK, K), "take a smaller cohort")
 
     def _plain_warnings(self, trust: str, clients: int) -> Iterator[Warning]:
         """What a simulation has to say of its noise, and what a reader of one round's figure must know."""

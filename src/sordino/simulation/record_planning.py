@@ -55,6 +55,7 @@ from sordino.privacy.shuffle import shuffle_epsilon
 from sordino.simulation.cohort import Cohort, Poisson, Unreliable
 from sordino.simulation.cohort import Full as FullCohort
 from sordino.simulation.engine import PerClient, remembers_noise
+from sordino.summation import rounding_share
 from sordino.types import Observer, Relation, Unit
 
 if TYPE_CHECKING:
@@ -194,7 +195,7 @@ def resolve_records(
         for observer in observers:
             certificate += _certified(plan, clients, observer, seen, assumed.get(observer, ()))
     if private:
-        certificate += Certificate((), (*_about_sums(int(clients.batch.max())), *_about_records(task)))
+        certificate += Certificate((), (*_about_means(int(clients.batch.max())), *_about_records(task)))
     if plan.trust == "shuffle" and private and not _hides(views[(Observer.SERVER,)]):
         text = "this few messages over this many rounds hide nothing: the noise is that of trust local"
         certificate += Certificate((), (Warning("shuffle-adds-nothing", text),))
@@ -223,22 +224,17 @@ def counted(records: int | None, delta: float) -> tuple[int | None, tuple[Warnin
     return None, (Warning("delta-too-large", text),)
 
 
-def _about_sums(K: int) -> tuple[Warning, ...]:
-    """A warning where rounding may move a mean of K clipped gradients noticeably further than one record should.
-
-    A block of b gradients of norm L sums to b L, off by at most b u of that, u = 2^-24; blocks sum exactly but for the
-    last rounding, u of K L, as do weighing and dividing. Two neighbours, and 2 L that one record is to move the sum:
-    b^2 u + 3 K u, and a little for errors of errors.
-    """
-    b = min(BLOCK, K)
-    excess = (b**2 + 4 * K) * 2.0**-24
-    if excess < NOTICEABLE:
+def about_sums(what: str, share: float, remedy: str) -> tuple[Warning, ...]:
+    """A warning where rounding may move a sum noticeably further than one unit should."""
+    if share < NOTICEABLE:
         return ()
-    text = (
-        f"means of {K} gradients are rounded to float32: records made for it may move one by up to "
-        f"{100 * excess:.2g} % more than is accounted; take a smaller batch_size"
-    )
-    return (Warning("rounded-sums", text),)
+    text = f"{what} are rounded to float32: data made for it may move one by up to {100 * share:.2g} % more than is "
+    return (Warning("rounded-sums", f"{text}accounted; {remedy}"),)
+
+
+def _about_means(K: int) -> tuple[Warning, ...]:
+    """One record, replaced, is to move a sum by twice the bound."""
+    return about_sums(f"means of {K} gradients", rounding_share(BLOCK, K) / 2, "take a smaller batch_size")
 
 
 def _about_records(task: Task) -> tuple[Warning, ...]:
