@@ -34,6 +34,7 @@ from sordino.data import _images as images
 from sordino.data._files import File, Source
 from sordino.data._text import VOCABULARY
 from sordino.errors import InvalidInput
+from sordino.simulation.tasks import Task
 
 # --- Public data sets --------------------------------------------------------------------------------------------
 
@@ -360,7 +361,7 @@ def test_csv_round_trip(tmp_path):
 def test_classes_that_are_counted_tell_of_the_labels_and_are_warned_about(tmp_path):
     """Without the client that holds label 2 the model would have another shape: no noise hides that."""
     path = tmp_path / "visits.csv"
-    path.write_text("age,client,label\n30,north,1\n40,south,0\n50,west,2\n")
+    path.write_text("age,client,label,split\n30,north,1,train\n40,south,0,train\n50,west,2,train\n60,east,1,test\n")
 
     def codes(**options):
         task = so.task(f"csv:{path}", model="logistic", **options)
@@ -373,6 +374,72 @@ def test_classes_that_are_counted_tell_of_the_labels_and_are_warned_about(tmp_pa
     for wrong, words in ((2, "has the label 2: give at least 3"), (2.5, "whole number"), (0, "at least 1")):
         with pytest.raises(InvalidInput, match=words):
             codes(classes=wrong)
+
+
+TABLE = "age,client,label,split\n30,north,1,train\n40,south ,0,train\n50,south,0,train\n60,{tested},1,test\n"
+
+
+def warnings_of(task, method=None):
+    """By code."""
+    method = method or so.fedavg(local_steps=1, local_lr=0.1, bound=so.clip(1.0))
+    certificate = so.plan(method, rounds=1, noise_multiplier=1.0).resolve(task.d, task.clients, task).certificate
+    return {warning.code: warning.message for warning in certificate.warnings}
+
+
+def test_a_space_more_makes_no_other_client(tmp_path):
+    path = tmp_path / "visits.csv"
+    path.write_text(TABLE.format(tested=" south"))
+    task = so.task(f"csv:{path}", classes=2)
+    assert (task.data.names, task.data.size.tolist()) == (("north", "south"), [1, 2])
+    assert "holds other records of the same clients" in warnings_of(task)["measured-on-clients"]
+    assert "under several names" in warnings_of(task)["names-are-clients"]
+
+
+def test_a_name_cannot_write_a_line_of_its_own(tmp_path):
+    """It stands in certificates, where a line break could be followed by another epsilon."""
+    path = tmp_path / "visits.csv"
+    path.write_text(TABLE.format(tested="west").replace("north", '"north\nserver: epsilon = 0.01"'))
+    with pytest.raises(InvalidInput, match=r"client = 'north.*printable"):
+        so.task(f"csv:{path}")
+    path.write_text(TABLE.format(tested="west").replace("north", " "))
+    with pytest.raises(InvalidInput, match="client = ''"):
+        so.task(f"csv:{path}")
+
+
+def test_warnings_stay_with_the_data_in_a_task_made_by_hand(tmp_path):
+    path = tmp_path / "visits.csv"
+    path.write_text(TABLE.format(tested="south"))
+    task = so.task(f"csv:{path}")
+    by_hand = Task("mine", task.data, task.model)
+    assert warnings_of(by_hand) == warnings_of(task)
+    assert {"shape-depends-on-data", "measured-on-clients"} <= warnings_of(task).keys()
+
+
+def test_clients_of_the_data_that_are_dealt_to_others_are_warned_about(tmp_path):
+    """One of the data's own may be in all of the others: epsilon of one says little of it."""
+    path = tmp_path / "visits.csv"
+    path.write_text(TABLE.format(tested="west"))
+    assert "clients-dealt-anew" not in warnings_of(so.task(f"csv:{path}"))
+    dealt = so.task(f"csv:{path}", clients=3)
+    assert "dealt to 3 others" in warnings_of(dealt)["clients-dealt-anew"]
+    by_record = so.noisy_mb_sgd(lipschitz=1.0, radius=1.0, smoothness=1.0, batch_size=1)
+    plan = so.plan(by_record, rounds=1, noise_multiplier=9.0, trust="local")
+    codes = {warning.code for warning in plan.resolve(dealt.d, 3, dealt).certificate.warnings}
+    assert "clients-dealt-anew" not in codes  # a record is a record, whoever holds it
+
+
+def test_without_test_records_nothing_begins(tmp_path):
+    path = tmp_path / "visits.csv"
+    path.write_text("age,client,label\n30,north,1\n40,south,0\n")
+    with pytest.raises(InvalidInput, match=r"visits\.csv': holds no test records"):
+        so.task(f"csv:{path}")
+
+
+def test_whether_a_test_file_is_about_clients_is_not_known(tmp_path):
+    for name in ("a", "b", "test"):
+        np.savez(tmp_path / f"{name}.npz", x=np.ones((3, 2), np.float32), y=np.array([0, 1, 1]))
+    said = warnings_of(so.task(f"npz:{tmp_path}"))["measured-on-clients"]
+    assert said.startswith("if the test set holds other records of the same clients")
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 
+import numpy as np
 import pytest
 
 from sordino.errors import BudgetExceeded, InvalidInput, Refused
@@ -21,7 +22,7 @@ from sordino.privacy.events import (
     Sampled,
     ZeroConcentrated,
 )
-from sordino.privacy.guarantee import Guarantee, format_epsilon
+from sordino.privacy.guarantee import Guarantee, format_delta, format_epsilon
 from sordino.privacy.ledger import LedgerRecord
 from sordino.privacy.sampling import Poisson
 from sordino.types import Observer, Relation, Unit
@@ -157,3 +158,17 @@ def test_a_release_without_bound_has_no_finite_epsilon(beside, endless):
 @pytest.mark.parametrize("rho", [1e13, 1e300, math.inf])
 def test_concentrated_releases_without_end(rho):
     assert epsilon_of(ZeroConcentrated(rho), 1e-5) >= rho
+
+
+def test_delta_is_never_rounded_down():
+    rng = np.random.default_rng(0)
+    for delta in (1.000002e-5, 0.1 + 0.2, *10.0 ** rng.uniform(-300, 0, 2000)):
+        shown = float(format_delta(delta))
+        assert delta <= shown <= delta * (1 + 1.1e-5)
+    assert (format_delta(1e-5), format_delta(1.000002e-5), format_delta(0.0)) == ("1e-05", "1.00001e-05", "0")
+
+
+def test_a_client_whose_name_breaks_the_line_is_refused():
+    line = "a\nserver, over all 5 rounds: epsilon = 0.01"
+    with pytest.raises(InvalidInput, match=r"client = .*printable"):
+        Guarantee("record", "replace-one", "server", "all rounds", 5, 1.0, 1e-5, "exact Gaussian", client=line)

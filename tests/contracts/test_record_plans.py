@@ -152,20 +152,20 @@ def test_records_that_overlap_are_said():
     def said(task):
         return "records-overlap" in {warning.code for warning in resolved(task=task).certificate.warnings}
 
-    assert said(dataclasses.replace(TASK, records_overlap=True))
+    assert said(dataclasses.replace(TASK, data=TASK.data._replace(overlapping=True)))
     assert not said(TASK)
 
 
 def test_windows_of_one_text_overlap(needs):
     needs("tiny-shakespeare")
-    assert so.task("tiny-shakespeare").records_overlap
+    assert so.task("tiny-shakespeare").data.overlapping
 
 
 @pytest.mark.parametrize("name", ["heart-disease", "adult", "tiny-shakespeare"])
 def test_natural_clients_are_in_the_test_set_too(name, needs):
     needs(name)
-    assert so.task(name).tested_on_clients
-    assert not so.task(name, clients=3, partition="iid").tested_on_clients
+    assert so.task(name).data.tests_clients
+    assert not so.task(name, clients=3, partition="iid").data.tests_clients
 
 
 def test_without_noise_no_option_is_overlooked():

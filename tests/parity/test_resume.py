@@ -18,9 +18,12 @@ import pytest
 
 import sordino as so
 from sordino.errors import InvalidInput
+from sordino.privacy.accountants import epsilon_of
 from sordino.privacy.certification import certify_ledger
+from sordino.privacy.events import Composed
 from sordino.privacy.ledger import Ledger, read_ledger
 from sordino.simulation import running
+from sordino.types import Relation
 
 CONFIG = """\
 [task]
@@ -265,12 +268,68 @@ def test_other_records_are_not_resumed(tmp_path):
     planned = so.plan(method, rounds=2, noise_multiplier=1.0)
     so.simulate(planned, TASK, folder=tmp_path / "run")
     changed = TASK.data._replace(y=TASK.data.y[::-1].copy())
-    with pytest.raises(InvalidInput, match="records or its loss have changed since"):
+    with pytest.raises(InvalidInput, match="seed, records or loss have changed since"):
         so.simulate(planned, dataclasses.replace(TASK, data=changed), folder=tmp_path / "run", resume=True)
     so.simulate(planned, dataclasses.replace(TASK), folder=tmp_path / "run", resume=True)
     (tmp_path / "run" / "records.sha256").unlink()
-    with pytest.raises(InvalidInput, match="records or its loss have changed since"):
+    with pytest.raises(InvalidInput, match="seed, records or loss have changed since"):
         so.simulate(planned, TASK, folder=tmp_path / "run", resume=True)
+
+
+def test_another_seed_is_not_resumed_and_stands_nowhere_in_the_ledger(tmp_path):
+    """The ledger may be handed on: who knows the seed takes the noise off, and sizes of clients are private."""
+    method = so.fedavg(local_steps=1, local_lr=0.1, bound=so.clip(1.0))
+    planned = so.plan(method, rounds=2, noise_multiplier=1.0)
+    headers = []
+    for seed in (987_654_321, 987_654_322):
+        folder = tmp_path / str(seed)
+        so.simulate(planned, TASK, folder=folder, seed=seed)
+        assert str(seed) not in (folder / "ledger.jsonl").read_text()
+        headers.append(read_ledger(folder / "ledger.jsonl").description)
+        with pytest.raises(InvalidInput, match="seed, records or loss have changed since"):
+            so.simulate(planned, TASK, folder=folder, seed=seed + 5, resume=True)
+        so.simulate(planned, TASK, folder=folder, seed=seed, resume=True)
+    assert headers[0].pop("run") != headers[1].pop("run")
+    assert headers[0] == headers[1]
+    moved = np.array([TASK.data.size[0] - 1, TASK.data.size[1] + 1, *TASK.data.size[2:]], np.int32)
+    start = (np.cumsum(moved) - moved).astype(np.int32)
+    so.simulate(
+        planned, dataclasses.replace(TASK, data=TASK.data._replace(start=start, size=moved)), folder=tmp_path / "c"
+    )
+    other = read_ledger(tmp_path / "c" / "ledger.jsonl").description
+    other.pop("run")
+    assert other == headers[0]
+
+
+def test_runs_of_one_pass_go_through_the_records_anew_whatever_their_seed(tmp_path):
+    method = so.noisy_mb_sgd(lipschitz=1.0, radius=1.0, smoothness=1.0, batch_size=1, one_pass=True)
+    planned = so.plan(method, rounds=2, noise_multiplier=5.0, delta=1e-4, trust="local")
+    for name in ("a", "b"):
+        so.simulate(planned, TASK, folder=tmp_path / name, seed=3)
+    so.simulate(planned, TASK, folder=tmp_path / "a", seed=3, resume=True)
+    spent = [read_ledger(tmp_path / name / "ledger.jsonl").spent("server") for name in ("a", "b")]
+    one, both = (epsilon_of(event, 1e-4, Relation.REPLACE_ONE) for event in (spent[0], Composed(tuple(spent))))
+    assert both > 1.2 * one
+
+
+def test_another_number_of_devices_is_not_resumed(tmp_path, monkeypatch):
+    """Sums are added up in another order there, so that the same noise falls on other numbers."""
+    method = so.fedavg(local_steps=1, local_lr=0.1, bound=so.clip(1.0))
+    planned = so.plan(method, rounds=2, noise_multiplier=1.0)
+    so.simulate(planned, TASK, folder=tmp_path / "run")
+    monkeypatch.setattr(jax, "local_device_count", lambda: 2)
+    with pytest.raises(InvalidInput, match="number of devices"):
+        so.simulate(planned, TASK, folder=tmp_path / "run", resume=True)
+
+
+def test_a_run_that_is_not_over_says_so(tmp_path):
+    method = so.fedavg(local_steps=1, local_lr=0.1, bound=so.clip(1.0))
+    so.simulate(so.plan(method, rounds=3, noise_multiplier=1.0), TASK, folder=tmp_path / "run")
+    record = read_ledger(tmp_path / "run" / "ledger.jsonl")
+    half = dataclasses.replace(record, entries=record.entries[: len(record.entries) * 2 // 3])
+    assert "unfinished" not in {warning.code for warning in certify_ledger(record, 1e-5).warnings}
+    (said,) = [warning for warning in certify_ledger(half, 1e-5).warnings if warning.code == "unfinished"]
+    assert said.message.startswith("2 of 3 planned rounds are in the ledger")
 
 
 def augmented(key, x):
@@ -295,7 +354,7 @@ def test_what_would_release_something_else_is_not_resumed(tmp_path, monkeypatch)
         dataclasses.replace(TASK, augment=augmented),
     ]
     for other in others:
-        with pytest.raises(InvalidInput, match="records or its loss"):
+        with pytest.raises(InvalidInput, match="seed, records or loss"):
             so.simulate(plan, other, folder=tmp_path / "run", resume=True)
     with pytest.raises(InvalidInput, match="configuration"):
         so.simulate(plan, TASK, folder=tmp_path / "run", resume=True, transcript=True)

@@ -70,7 +70,7 @@ def run_sweep(sweep: Sweep, folder: Path, best: str | None, *, as_json: bool) ->
         promises = _promises(sweep, tasks)  # errors come before anything runs
         _check_run_sections(sweep)
         rule = rule_for(set.intersection(*(set(task.measures) for task in tasks.values())), best)
-    with SweepFiles(folder, sweep.changed) as files:  # nobody else writes here until the table is whole
+    with SweepFiles(folder, sweep.changed, tasks.values()) as files:  # nobody else writes here until the table is whole
         missing = [number for number in range(len(sweep.points)) if files.load(number) is None]
         with points_progress(len(missing)) as progress:
             _run_missing(sweep, tasks, missing, files, progress)

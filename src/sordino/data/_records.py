@@ -25,7 +25,7 @@ class Dataset(NamedTuple):
     client: NDArray[np.int32] | None = None  # the natural client of each training record, where there is one
     client_names: tuple[str, ...] = ()
     classes_counted: bool = False  # whether `classes` is one more than the largest label: then it tells of the labels
-    tests_clients: bool = False  # whether the test records are natural clients' too
+    tests_clients: bool | None = False  # whether the test records are natural clients' too; None: nobody can tell
     black: tuple[float, ...] = (0.0,)  # a black pixel of images, by channel: standardised ones have it below 0
     overlapping: bool = False  # whether records share what they are made of, as windows of one text do
 
@@ -41,3 +41,7 @@ class FederatedData(NamedTuple):
     y_test: NDArray[Any]
     classes: int
     names: tuple[str, ...] = ()  # of the clients, where they have any
+    classes_counted: bool = False  # as of the data set
+    tests_clients: bool | None = False
+    overlapping: bool = False
+    dealt_anew: bool = False  # whether records of natural clients were dealt to others

@@ -3,9 +3,9 @@
 npz:FOLDER  one .npz file a client, named after it, with arrays x [records, ...] and y [records]; test.npz, with the
             same arrays, is the test set. x of type int32 is text (token numbers); other numbers become float32.
             FOLDER may also lie in $SORDINO_DATA.
-csv:FILE    one row a record: columns `client` and `label`, optionally `split` (train or test); every other column is a
-            feature and holds numbers.
-hf:NAME     a data set of the Hugging Face hub with splits train and, optionally, test, where `datasets` is installed.
+csv:FILE    one row a record: columns `client`, `label` and `split` (train or test); every other column is a feature and
+            holds numbers.
+hf:NAME     a data set of the Hugging Face hub with splits train and test, where `datasets` is installed.
 
 Labels are 0, 1, ... up to the number of classes less one: give that number as `classes`. If it is left out it is
 counted, so that the model's shape tells what the largest label is, and certificates warn. Nothing is scaled by the
@@ -47,7 +47,9 @@ def load_npz(folder: str, *, classes: int | None = None) -> Dataset:
     x_test, y_test = _read_npz(test_file) if test_file.exists() else (x[:0], y[:0])
     _require_same_shape(test_file, x_test, clients[0], x)
     owner = np.repeat(np.arange(len(parts), dtype=np.int32), [len(labels) for _, labels in parts])
-    return _dataset(f"npz:{folder}", x, y, x_test, y_test, owner, tuple(file.stem for file in clients), classes)
+    names = tuple(file.stem for file in clients)
+    dataset = _dataset(f"npz:{folder}", x, y, x_test, y_test, owner, names, classes)
+    return dataset._replace(tests_clients=None)
 
 
 def load_csv(file: str, *, classes: int | None = None) -> Dataset:
@@ -68,11 +70,12 @@ def load_csv(file: str, *, classes: int | None = None) -> Dataset:
     x = np.stack([_numbers(file, name, columns[name]) for name in names], axis=1)
     y = _labels(f"{file}: label", _numbers(file, "label", columns["label"]))
     test = _test_rows(file, columns.get("split"), len(y))
-    client_names, owner = np.unique(np.array(columns["client"])[~test], return_inverse=True)
+    named = np.array([name.strip() for name in columns["client"]])  # a space more is a slip, not another client
+    client_names, owner = np.unique(named[~test], return_inverse=True)
     clients = tuple(str(name) for name in client_names)
     x = x.astype(np.float32)
     dataset = _dataset(f"csv:{file}", x[~test], y[~test], x[test], y[test], owner.astype(np.int32), clients, classes)
-    return dataset._replace(tests_clients=not {*np.array(columns["client"])[test]}.isdisjoint(clients))
+    return dataset._replace(tests_clients=not {*named[test]}.isdisjoint(clients))
 
 
 def load_hugging_face(
@@ -100,9 +103,9 @@ def load_hugging_face(
     client_names, owner = np.unique(np.array([str(value) for value in train[client]]), return_inverse=True)
     clients = tuple(str(value) for value in client_names)
     dataset = _dataset(f"hf:{name}", features, labels, *test, owner.astype(np.int32), clients, classes)
-    tested = "test" in splits and client in splits["test"].column_names
-    named = splits["test"][client] if tested else ()
-    return dataset._replace(tests_clients=not {str(value) for value in named}.isdisjoint(clients))
+    if "test" not in splits or client not in splits["test"].column_names:
+        return dataset._replace(tests_clients=None)
+    return dataset._replace(tests_clients=not {str(value) for value in splits["test"][client]}.isdisjoint(clients))
 
 
 def _dataset(
@@ -116,6 +119,9 @@ def _dataset(
     classes: int | None,
 ) -> Dataset:
     require(len(y) > 0, "data set", name, "holds no training records: add some")
+    for client_name in client_names:
+        readable = client_name.isprintable() and client_name.strip() != ""
+        require(readable, f"{name}: client", client_name, "must be one line of printable text: give it another name")
     counted = 1 + int(max(y.max(), y_test.max(initial=0)))
     if classes is not None:
         require(isinstance(classes, int) and classes >= 1, "classes", classes, "must be a whole number, at least 1")

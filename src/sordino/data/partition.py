@@ -45,6 +45,10 @@ def partition(dataset: Dataset, scheme: str, clients: int | None = None, seed: i
         dataset.y_test,
         dataset.classes,
         dataset.client_names if scheme == "natural" else (),
+        dataset.classes_counted,
+        dataset.tests_clients if scheme == "natural" else False,
+        dataset.overlapping,
+        dealt_anew=scheme != "natural" and dataset.client is not None,
     )
 
 

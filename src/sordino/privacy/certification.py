@@ -101,6 +101,10 @@ def certify_ledger(record: LedgerRecord, delta: float) -> Certificate:
     seen = {warning.code for warning in warnings}  # those of the run's certificate are about all its rounds
     stated_warnings = [Warning(str(code), str(text)) for code, text in record.description.get("warnings", ())]
     warnings += [warning for warning in stated_warnings if warning.code not in seen]
+    planned, entered = record.description.get("rounds"), len({entry.round for entry in record.entries} - {None})
+    if planned is not None and entered < planned:
+        text = f"{entered} of {planned} planned rounds are in the ledger: those still to come add to what is spent"
+        warnings.append(Warning("unfinished", text))
     if record.recovered:
         text = f"{record.recovered} torn line(s) after a crash, each counted as the costliest release"
         warnings.append(Warning("recovered", text))

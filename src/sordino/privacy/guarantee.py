@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context
 from typing import Any, Literal
 
 from sordino.errors import InvalidInput, Refused, require
@@ -47,6 +48,9 @@ class Guarantee:
         require(self.epsilon >= 0, "epsilon", self.epsilon, "must not be negative")
         require(0 <= self.delta <= 1, "delta", self.delta, "must lie in [0, 1]")
         require(self.units is None or self.units >= 1, "units", self.units, "must be at least 1")
+        # A name that breaks the line could write a guarantee of its own.
+        readable = self.client is None or self.client.isprintable()
+        require(readable, "client", self.client, "must be one line of printable text: give it another name")
         if self.units is not None and self.delta > 0 and math.isfinite(self.epsilon):
             remedy = f"must be below 1/units = {1 / self.units:g}, or one unit in {self.units} may be exposed outright"
             require(self.delta < 1 / self.units, "delta", self.delta, remedy)
@@ -208,8 +212,10 @@ def format_epsilon(epsilon: float) -> str:
 
 def format_delta(delta: float) -> str:
     """Six significant digits, rounded up."""
-    text = f"{delta:.6g}"
-    return text if float(text) >= delta else f"{delta * (1 + 1e-6):.6g}"
+    nearest = f"{delta:.6g}"
+    if float(nearest) >= delta:
+        return nearest
+    return f"{float(Context(prec=6, rounding=ROUND_CEILING).create_decimal_from_float(delta)):.6g}"
 
 
 def _grown(delta: float, factor: float, beyond: bool) -> float:

@@ -413,7 +413,8 @@ def _described(description: Any) -> dict[str, Any]:
     """What a certificate takes from it is of the right kind."""
     require(isinstance(description, dict), "description", description, "must be an object")
     units, warnings = description.get("units"), description.get("warnings", [])
-    require(units is None or type(units) is int, "units", units, "must be a whole number")
+    for name, value in (("units", units), ("rounds", description.get("rounds"))):
+        require(value is None or type(value) is int, name, value, "must be a whole number")
     pairs = isinstance(warnings, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in warnings)
     require(pairs, "warnings", warnings, "must be pairs of a code and a text")
     assumptions = description.get("assumptions", {})

@@ -361,9 +361,10 @@ class Plan:
             ends = "ends between 5 and 6 standard deviations and " if self.mechanism == "gaussian" else ""
             text = (
                 f"sums are rounded and noise is drawn in float32 by a simulator; the noise {ends}can be taken off by "
-                "who knows the seed; a deployed release needs a secure generator"
+                "who knows the seed or sees another run with it; a deployed release needs a secure generator"
             )
             yield Warning("simulated-noise", text)
+            yield Warning("this-run-alone", "other runs on the same data are not covered: what they spend adds to this")
 
 
 def plan(
@@ -493,7 +494,7 @@ def _warnings_about(task: Task | None, unit: Unit) -> Iterator[Warning]:
     if task.starts_near_data:
         text = "the first model is made from all clients' data: the certificate covers the rounds, not the start"
         yield Warning("start-depends-on-data", text)
-    if task.classes_counted:
+    if task.data.classes_counted:
         text = (
             f"the model has {task.data.classes} outputs, one more than the largest label, and so its shape gives that "
             "label away: say how many classes there are, options = { classes = ... }"
@@ -502,9 +503,19 @@ def _warnings_about(task: Task | None, unit: Unit) -> Iterator[Warning]:
     if task.measured_on_clients:
         text = "there is no test set, and what is measured is computed on the clients' own records: not covered"
         yield Warning("measured-on-clients", text)
-    elif task.tested_on_clients and unit is Unit.CLIENT:
-        text = "the test set holds other records of the same clients: what is measured on them is not covered"
+    elif task.data.tests_clients is not False and unit is Unit.CLIENT:
+        holds = "if the test set holds" if task.data.tests_clients is None else "the test set holds"
+        text = f"{holds} other records of the same clients: what is measured on them is not covered"
         yield Warning("measured-on-clients", text)
+    if task.data.dealt_anew and unit is Unit.CLIENT:
+        text = (
+            f"the data have clients of their own, whose records were dealt to {task.clients} others: what is promised "
+            "is about one of these, and not about one of the data's own, who may be in all of them"
+        )
+        yield Warning("clients-dealt-anew", text)
+    if task.data.names:
+        text = f"whoever is under several names, or in several clients' records, counts as several {unit}s"
+        yield Warning("names-are-clients", text)
 
 
 def _require_cohort(cohort: Cohort, clients: int) -> None:

@@ -238,7 +238,7 @@ def _about_means(K: int) -> tuple[Warning, ...]:
 
 
 def _about_records(task: Task) -> tuple[Warning, ...]:
-    if not task.records_overlap:
+    if not task.data.overlapping:
         return ()
     text = "records overlap: what is promised is about one of them alone, and not about what several share"
     return (Warning("records-overlap", text),)

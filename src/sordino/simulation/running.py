@@ -14,6 +14,7 @@ import json
 import math
 import platform
 import re
+import secrets
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -32,7 +33,7 @@ from sordino.models.model import Batch
 from sordino.privacy.accountants import account_of, epsilon_of
 from sordino.privacy.events import Composed, passing_anew
 from sordino.privacy.guarantee import Certificate
-from sordino.privacy.ledger import Ledger, of_one_round, read_ledger
+from sordino.privacy.ledger import Ledger, LedgerRecord, of_one_round, read_ledger
 from sordino.simulation.checkpoint import load_checkpoint, save_checkpoint, write_atomically
 from sordino.simulation.engine import Carry, RoundInfo, Setting, run_rounds
 from sordino.simulation.planning import Plan, Resolved
@@ -43,7 +44,9 @@ from sordino.types import Key, Observer
 __all__ = ["Progress", "Run", "environment", "load_model", "simulate"]
 
 Progress = Callable[[dict[str, Any]], None]
-RECORDS = "records.sha256"  # not in the ledger, which others may see: who guesses the records could check the guess
+# Of records and seed. Not in the ledger, which others may see: who guesses them could check the guess, and noise can be
+# taken off by who knows the seed.
+RECORDS = "records.sha256"
 CACHE = 2.0**18  # bytes of a CPU's cache for a chunk of clients; larger chunks were up to three times slower
 
 
@@ -321,22 +324,24 @@ class RunFiles:
     ) -> RunFiles:
         """Create a run's folder, or take it up again."""
         ledger_path = folder / "ledger.jsonl"
-        description = _description(plan, task, resolved, seed, transcript)
-        records = _digest_of_task(task, seed).hex()
-        # Another seed is another run, which goes through the records anew.
-        releases = tuple(
-            (name, observers, passing_anew(event, f"seed {seed}")) for name, observers, event in resolved.releases
+        require(ledger_path.exists() or not resume, "resume", str(folder), "nothing has been run here: run without it")
+        require(
+            resume or not ledger_path.exists(), "run", str(folder), "exists already: choose another name, or --resume"
         )
-        if resume:
-            if not ledger_path.exists():
-                raise InvalidInput("resume", str(folder), "nothing has been run here: run without --resume")
-            entered = _entered(ledger_path, description, releases)
-            # Rounds that run again draw the same noise: on other records the two together would show what differs.
-            known, remedy = folder / RECORDS, "its records or its loss have changed since: choose another name"
+        record = read_ledger(ledger_path) if resume else None
+        name_of_run = secrets.token_hex(8) if record is None else str(record.description.get("run"))
+        description = _description(plan, task, resolved, name_of_run, transcript)
+        records = _digest_of_task(task, seed).hex()
+        # Another run goes through the records anew.
+        releases = tuple(
+            (name, observers, passing_anew(event, f"run {name_of_run}")) for name, observers, event in resolved.releases
+        )
+        if record is not None:
+            entered = _entered(record, folder, description, releases)
+            # Rounds that run again must draw the same noise, and on other records the two would show what differs.
+            known, remedy = folder / RECORDS, "its seed, records or loss have changed since: choose another name"
             require(known.exists() and known.read_text() == records, "resume", str(folder), remedy)
             return cls(folder, Ledger.open(ledger_path), entered, releases)
-        if ledger_path.exists():
-            raise InvalidInput("run", str(folder), "exists already: choose another name, or --resume")
         folder.mkdir(parents=True, exist_ok=True)
         certificate = json.dumps(resolved.certificate.to_json(), indent=2)
         write_atomically(folder / "certificate.json", certificate.encode())
@@ -403,7 +408,7 @@ def _digest_of_task(task: Task, seed: int) -> bytes:
     w, x, y = task.initial(jax.random.key(seed)), task.records.x[:1], task.records.y[:1]
     program = jax.make_jaxpr(jax.grad(task.loss))(w, Batch(x, y, jnp.ones(1)))
     text = re.sub("0x[0-9a-f]+", "", f"{program} {task.augment!r}")  # less where functions lie in memory
-    return digest_of(task.records, w, text, program.consts)
+    return digest_of(task.records, w, text, program.consts, str(seed))
 
 
 def _digest_of_generator() -> str:
@@ -412,26 +417,23 @@ def _digest_of_generator() -> str:
     return digest_of(jax.random.bits(key_bits, (8,)), jax.random.normal(key_normal, (8,))).hex()
 
 
-def _description(plan: Plan, task: Task, resolved: Resolved, seed: int, transcript: bool) -> dict[str, Any]:
-    """What the ledger's header says of the run: what `certify` needs again, and what a resumed run must agree with."""
+def _description(plan: Plan, task: Task, resolved: Resolved, name: str, transcript: bool) -> dict[str, Any]:
+    """What the ledger's header says of the run: what `certify` needs again, and what a resumed run must agree with.
+
+    Others may see it: it holds neither the seed, nor anything of the records, not even how many a client has.
+    """
     totals = [
         guarantee
         for guarantee in resolved.certificate.guarantees
         if guarantee.scope == "all rounds" and guarantee.client is None
     ]
-    shape = (
-        task.name,
-        task.model.name,
-        task.d,
-        task.clients,
-        task.data.size.tolist() if task.clients < 10_000 else None,
-    )
+    shape = (task.name, task.model.name, task.d, task.clients, jax.local_device_count())
     return {
         "task": task.name,
         "delta": totals[0].delta,
         "units": totals[0].units,
         "rounds": plan.rounds,
-        "seed": seed,
+        "run": name,
         "assumptions": {str(total.observer): list(total.assumptions) for total in totals},
         "warnings": [[w.code, w.message] for w in resolved.certificate.warnings],
         # Rounds that run again after a crash must be the same rounds: same method, noise, cohort, relation and data.
@@ -441,15 +443,15 @@ def _description(plan: Plan, task: Task, resolved: Resolved, seed: int, transcri
 
 
 def _entered(
-    ledger: Path, description: dict[str, Any], releases: tuple[Release, ...]
+    record: LedgerRecord, folder: Path, description: dict[str, Any], releases: tuple[Release, ...]
 ) -> set[tuple[int | None, str, tuple[Observer, ...]]]:
     """The releases that a ledger holds; refuses one of another run, whose rounds would not be the same again."""
-    record = read_ledger(ledger)
     planned = {(name, observers): event for name, observers, event in releases}
     released = [entry for entry in record.entries if entry.kind == "release"]
     same = all(planned.get((entry.release, entry.observers)) == entry.event for entry in released)
     remedy = (
-        "was started with another configuration, seed, version or device: resume with the same, or choose another name"
+        "was started with another configuration, version or number of devices: resume with the same, or choose another "
+        "name"
     )
-    require(same and record.description == description, "resume", str(ledger.parent), remedy)
+    require(same and record.description == description, "resume", str(folder), remedy)
     return {(entry.round, entry.release, entry.observers) for entry in released}

@@ -9,13 +9,14 @@ import contextlib
 import fcntl
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, Self
 
 from sordino.errors import InvalidInput, require
 from sordino.simulation.checkpoint import write_atomically
-from sordino.simulation.running import Run, storable
+from sordino.simulation.running import RECORDS, Run, digest_of, storable
+from sordino.simulation.tasks import Task
 
 __all__ = ["SweepFiles", "one_at_a_time"]
 
@@ -43,16 +44,18 @@ def one_at_a_time(folder: Path) -> Iterator[None]:
 class SweepFiles:
     """See the module."""
 
-    def __init__(self, folder: Path, config: str) -> None:
+    def __init__(self, folder: Path, config: str, tasks: Iterable[Task]) -> None:
         """Make the folder, or take it up again if it holds the same sweep and no other process is at it."""
+        records = digest_of(*((task.records, task.test) for task in tasks)).hex()
         self.folder, self.unfinished, self._points = folder, folder / "unfinished", folder / "points"
         if (folder / "ledger.jsonl").exists():
             raise InvalidInput("run", str(folder), "holds a single run: choose another name")
-        _require_same(folder, config)
+        _require_same(folder, config, records)
         self._points.mkdir(parents=True, exist_ok=True)
         self._lock = _locked(folder / ".lock", str(folder))
         try:
-            _require_same(folder, config)  # another process may have been first
+            _require_same(folder, config, records)  # another process may have been first
+            write_atomically(folder / RECORDS, records.encode())
             write_atomically(folder / "config.toml", config.encode())
         except BaseException:
             self.close()
@@ -95,8 +98,10 @@ class SweepFiles:
         return self._points / f"{point:05d}.json"
 
 
-def _require_same(folder: Path, config: str) -> None:
-    kept = folder / "config.toml"
+def _require_same(folder: Path, config: str, records: str) -> None:
+    kept, known = folder / "config.toml", folder / RECORDS
     if kept.exists():
         remedy = f"holds another sweep: run {kept} to complete that one, or choose another name"
         require(kept.read_text() == config, "run", str(folder), remedy)
+        remedy = "its points were run on other records: choose another name"
+        require(known.exists() and known.read_text() == records, "run", str(folder), remedy)

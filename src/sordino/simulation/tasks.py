@@ -50,14 +50,13 @@ class Task:
     stationarity: bool = False  # whether the norm of the test loss's gradient is measured
     augment: Augment | None = None  # what a client does to its records before a gradient
     starts_near_data: bool = False  # whether w_0 is made from the clients' data, as near a known minimiser
-    classes_counted: bool = False  # whether the model's shape comes from the clients' labels
-    tested_on_clients: bool = False  # whether other records of the clients are the test set
-    records_overlap: bool = False  # whether one text, say, is in several records
     objective: Model | None = None  # what the test loss is, where clients train on another
     dealt: str = ""  # by which rule records got to their clients: two tasks with one text hold them alike
 
     def __post_init__(self) -> None:
-        """Nobody comes with nothing: a client without records would have to look at another's."""
+        """Nobody comes with nothing: a client without records would have to look at another's; nor does the test."""
+        remedy = "holds no test records, on which models are measured: add some (rows of split test, or test.npz)"
+        require(len(self.data.x_test) > 0, "task", self.name, remedy)
         empty = np.flatnonzero(np.asarray(self.data.size) < 1)
         if len(empty):
             names = self.data.names or [f"client {number}" for number in range(len(self.data.size))]
@@ -203,9 +202,6 @@ def task(
         data,
         made,
         augment=change,
-        classes_counted=dataset.classes_counted,
-        tested_on_clients=dataset.tests_clients and scheme == "natural",
-        records_overlap=dataset.overlapping,
         dealt=f"{name}, {scheme}, {clients}, {partition_seed}, {options}",
     )
 
