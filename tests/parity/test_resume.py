@@ -23,6 +23,7 @@ from sordino.privacy.certification import certify_ledger
 from sordino.privacy.events import Composed
 from sordino.privacy.ledger import Ledger, read_ledger
 from sordino.simulation import running
+from sordino.simulation.sweep_files import SweepFiles
 from sordino.types import Relation
 
 CONFIG = """\
@@ -330,6 +331,17 @@ def test_a_run_that_is_not_over_says_so(tmp_path):
     assert "unfinished" not in {warning.code for warning in certify_ledger(record, 1e-5).warnings}
     (said,) = [warning for warning in certify_ledger(half, 1e-5).warnings if warning.code == "unfinished"]
     assert said.message.startswith("2 of 3 planned rounds are in the ledger")
+
+
+def test_a_sweep_is_not_completed_on_other_records(tmp_path):
+    """One table would mix points of two data sets under one promise."""
+    for _ in range(2):
+        SweepFiles(tmp_path / "sweep", "config", [TASK]).close()
+    changed = dataclasses.replace(TASK, data=TASK.data._replace(y=TASK.data.y[::-1].copy()))
+    for tasks in ([changed], [TASK, TASK]):
+        with pytest.raises(InvalidInput, match="points were run on other records"):
+            SweepFiles(tmp_path / "sweep", "config", tasks)
+    SweepFiles(tmp_path / "sweep", "config", [TASK]).close()
 
 
 def augmented(key, x):
