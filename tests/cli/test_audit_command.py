@@ -82,6 +82,23 @@ def test_the_certified_figure_is_that_of_one_round(run, file):
     assert "of one round, not the whole run" in text
 
 
+def test_one_round_never_stands_without_the_total_and_what_both_rest_on(run, file):
+    path = file(SOUND["gaussian"])
+    data = json.loads(run("audit", path, "--trials", "100", "--json").stdout)
+    planned = json.loads(run("plan", path, "--json").stdout)
+    one, total = data["guarantees"]
+    assert one in planned["guarantees"]
+    assert total in planned["guarantees"]
+    assert (one["scope"], total["scope"], total["rounds"], data["rounds"]) == ("one round", "all rounds", 3, 3)
+    assert data["epsilon_over_all_rounds"] == total["epsilon"] > data["epsilon_certified"] == one["epsilon"]
+    assert total["assumptions"]
+    assert data["warnings"] == planned["warnings"]
+    text = run("audit", path, "--trials", "100").stdout
+    for over in ("in one round", "over all 3 rounds"):
+        (line,) = (line for line in text.splitlines() if line.startswith(f"model user, {over}: epsilon = "))
+        assert "delta = 0.01 for one client of 20 (add-remove; exact Gaussian); assuming the server adds" in line
+
+
 def test_theorem_1_of_qtdl_is_shown_to_be_false(run, file):
     result = run("audit", file(QTDL + 'noise = "theorem-1"'), "--trials", "4000", "--json", code=1)
     data = json.loads(result.stdout)

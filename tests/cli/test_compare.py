@@ -85,6 +85,31 @@ def test_methods_side_by_side(run, files, tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def test_warnings_of_all_certificates_and_what_choosing_costs_are_said(run, files, tmp_path):
+    quadratics = {'"digits"': '"quadratics"\nclients = 20\noptions = { d = 4, rank = 2 }', "1e-4": "1e-2"}
+    a, b = files("a", **quadratics), files("b", "normalize = 1.0", **quadratics)
+    picture = ("--picture", str(tmp_path / "both.png"))
+    said = run("compare", a, b, "--seeds", "2", *picture).stdout
+    assert said.count("warning (start-depends-on-data), all: the first model is made from all clients' data") == 1
+    result = json.loads(run("compare", a, b, "--seeds", "2", *picture, "--json").stdout)
+    planned = [json.loads(run("plan", file, "--json").stdout)["warnings"] for file in (a, b)]
+    assert [row["warnings"] for row in result["rows"]] == planned
+    assert result["choosing"]["note"] in said
+    for words in ("Choosing among runs by their results is not covered", "Methods of one seed share their noise"):
+        assert words in result["choosing"]["note"]
+
+
+def test_a_warning_names_the_methods_that_it_is_about(run, files, tmp_path):
+    method = {'"fedavg"\nlocal_steps = 2\nlocal_lr = 0.3': '"error_feedback"\nbeta = 0.1\nserver_lr = 0.1'}
+    local = method | {"epsilon = 8": 'trust = "local"\nepsilon = 8'}
+    formula = local | {"rounds = 6": "rounds = 6", "delta = 1e-4": 'delta = 1e-4\ncalibration = "norm-ec"'}
+    sound, false = (files(name, "smoothed_normalize = 0.1", **new) for name, new in (("a", local), ("b", formula)))
+    arguments = (sound, false, "--seeds", "2", "--unequal", "--picture", str(tmp_path / "both.png"))
+    said = run("compare", *arguments).stdout
+    assert said.count("warning (no-valid-guarantee), b: alpha-NormEC's noise") == 1
+    assert "warning (simulated-noise), all: " in said
+
+
 def test_unequal_guarantees_are_not_compared_unless_asked(run, files):
     arguments = ("compare", files("a"), files("b", epsilon=4), "--seeds", "2")
     done = run(*arguments, code=2)

@@ -14,7 +14,7 @@ import pytest
 
 from sordino.cli.account import app
 from sordino.experiments import specs
-from sordino.report.results import results_page, with_summary
+from sordino.report.results import SHORTLY, results_page, with_summary
 
 ROOT = Path(__file__).parents[2]
 DOCS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
@@ -76,6 +76,28 @@ def test_the_page_names_the_commits_of_every_call(tmp_path):
     made = known["provenance"] | {"commit": "ccc", "earlier_commits": ["aaa", "bbb"]}
     (tmp_path / "paper0" / "table5.json").write_text(json.dumps(known | {"provenance": made}))
     assert "at ccc (begun at aaa, bbb) on " in results_page(tmp_path)
+
+
+def test_the_page_says_what_a_promise_does_not_cover(tmp_path):
+    known = json.loads((ROOT / "results" / "paper0" / "table6.json").read_text())
+    known["guarantees"] = [dict(known["guarantees"][0])]
+    for code, words in SHORTLY.items():
+        known["guarantees"][0]["warnings"] = [{"code": code, "message": "Long."}]
+        (tmp_path / "paper0").mkdir(exist_ok=True)
+        (tmp_path / "paper0" / "table6.json").write_text(json.dumps(known))
+        assert f"; **{words}**" in results_page(tmp_path)
+    expected = {"start-depends-on-data", "measured-on-clients", "shape-depends-on-data", "step-size-cost"}
+    assert expected | {"records-overlap"} < SHORTLY.keys()
+
+
+def test_a_result_that_is_older_than_a_warning_has_it_all_the_same(tmp_path):
+    known = json.loads((ROOT / "results" / "paper3" / "section-5-3.json").read_text())
+    for certificate in known["guarantees"]:
+        certificate["warnings"] = []
+    (tmp_path / "paper3").mkdir()
+    (tmp_path / "paper3" / "section-5-3.json").write_text(json.dumps(known))
+    (promise,) = (line for line in results_page(tmp_path).splitlines() if "epsilon 5.000" in line)
+    assert "**the first model is made from the data, which is not covered**" in promise
 
 
 def test_the_page_says_how_far_a_heat_map_varies(tmp_path):

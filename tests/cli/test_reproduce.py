@@ -120,6 +120,8 @@ def test_paper_beside_ours_numbers_and_pictures(run, papers, tmp_path):
     assert "the paper claims (5, 1e-6)" in printed
     assert "quick look" in printed
     assert "Too short to show an order. A note." in printed
+    assert "the first model is made from the data, which is not covered" in printed
+    assert "no epsilon covers that choice" in printed
     folder = tmp_path / "runs" / "reproduce" / "paper3"
     result = json.loads((folder / "small-quick.json").read_text())
     cells = {(row["row"], row["column"]): row for row in result["rows"]}
@@ -135,6 +137,7 @@ def test_paper_beside_ours_numbers_and_pictures(run, papers, tmp_path):
         assert certificate["claim"] == "(5, 1e-6)"
         promised = {g["observer"]: g["epsilon"] for g in certificate["guarantees"] if g["scope"] == "all rounds"}
         assert promised == {"server": "inf", "model user": pytest.approx(5, rel=1e-4)}
+    assert result["choosing"]["note"] in printed
     assert result["provenance"]["command"] == "sordino reproduce paper3-small --quick"
     assert set(result["provenance"]) == {"commit", "versions", "device", "date", "command"}
     for figure in ("figure1", "figure2"):
@@ -152,8 +155,12 @@ def test_a_part_of_a_table(run, papers, tmp_path):
     )
     totals = [g for one in result["guarantees"] for g in one["guarantees"] if g["scope"] == "all rounds"]
     assert {g["rounds"] for g in totals} == {3}
+    # A note may name figures that the changes have made false.
+    assert result["note"].startswith("Changed here: run.rounds=3. What follows is said of the settings as shipped, ")
+    assert result["note"].endswith(" Too short to show an order. A note.")
     said = " ".join(run("reproduce", "paper3-small", "--only", "40, clip", "--set", "run.rounds=3").stdout.split())
     assert "Not the whole: cells that match '40, clip', run.rounds=3." in said
+    assert "Changed here: run.rounds=3." in said
     assert not (tmp_path / "results").exists()  # where only whole tables go
 
 
@@ -302,6 +309,14 @@ def test_a_result_of_several_calls_names_all_commits(run, papers, tmp_path, monk
     again = run(*command, "--commit", "ddd")
     assert "paper3-small-quick was begun on gpu: another (sordino" in again.stderr
     assert "earlier_commits" not in json.loads(again.stdout)["provenance"]
+
+
+def test_runs_that_promise_nothing_have_no_choice_to_cover(run, papers):
+    noiseless = papers / "paper3" / "runs" / "quadratics-clip-I1.toml"
+    noiseless.write_text(noiseless.read_text().replace("epsilon = 5\n", ""))
+    result = json.loads(run("reproduce", "paper3-small", "--quick", "--only", "40, clip", "--json").stdout)
+    assert "choosing" not in result
+    assert result["note"] == "Too short to show an order. A note."  # a part is not a change
 
 
 def test_one_process_at_a_time(run, papers, tmp_path):

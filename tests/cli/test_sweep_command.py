@@ -82,6 +82,7 @@ def test_files(finished):
         "config.toml",
         "heat_map.png",
         "points",
+        "records.sha256",
         "table.csv",
         "table.parquet",
     ]
@@ -93,6 +94,17 @@ def test_files(finished):
     assert len({row["test_loss"] for row in rows}) == 8
     assert {(row["epsilon_server"], row["delta_model_user"]) for row in rows} == {("inf", "0.001")}
     assert all(float(row["epsilon_model_user"]) == pytest.approx(8.0, abs=1e-6) for row in rows)
+    (of,) = {row["epsilon_of"] for row in rows}
+    server, model_user, warned = of.split(" | ")
+    assert warned.startswith("warnings: ")
+    assert "simulated-noise" in warned
+    assert server.startswith(
+        "epsilon_server: one client of 10, add-remove, against the server, over all 2 rounds, none"
+    )
+    assert model_user.startswith(
+        "epsilon_model_user: one client of 10, add-remove, against the model user, over all 2 rounds, exact Gaussian; "
+        "assuming the server adds the noise"
+    )
     columns = parquet.read_table(folder / "table.parquet").to_pydict()
     assert columns.keys() == rows[0].keys()
     assert columns["accuracy"] == [float(row["accuracy"]) for row in rows]

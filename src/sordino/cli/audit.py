@@ -11,6 +11,7 @@ from sordino.cli.output import show, working
 from sordino.cli.run import File, Json, Set
 from sordino.config import load_config
 from sordino.errors import LARGEST_SEED
+from sordino.privacy.guarantee import Certificate
 
 __all__ = ["audit_command"]
 
@@ -37,6 +38,7 @@ def audit_command(
     with working("auditing"):
         found = audit_release(plan, resolved, task.d, trials=trials, confidence=confidence, seed=seed)
     certified, shown = found.certified, found.shown
+    total = resolved.certificate.total(certified.observer, certified.relation)
     result: dict[str, Any] = {
         "file": str(file),
         "audited": "the update of one round, not the whole run",
@@ -51,14 +53,23 @@ def audit_command(
         "confidence": shown.confidence,
         "delta": shown.delta,
         "audited_epsilon": shown.epsilon_lower,
+        "scope": certified.scope,
         "epsilon_certified": certified.epsilon,
         "delta_certified": certified.delta,
         "accountant": certified.accountant,
+        "rounds": total.rounds,
+        "epsilon_over_all_rounds": total.epsilon,
+        "delta_over_all_rounds": total.delta,
         "epsilon_claimed": None if found.claimed is None else found.claimed[0],
         "consistent": found.consistent,
     }
-    result["warnings"] = [{"code": w.code, "message": w.message} for w in resolved.certificate.warnings]
-    show(f"Audit of {file}", result, as_json=json)
+    # A figure of one round never stands without the total, nor either without what it rests on.
+    promised = Certificate((certified, total), resolved.certificate.warnings)
+    if json:
+        show("", result | promised.to_json(), as_json=True)
+    else:
+        show(f"Audit of {file}", result, as_json=False)
+        print(promised)
     if not found.consistent:
         said = "certified" if found.claimed is None else "claimed by the theorem"
         limit = certified.epsilon if found.claimed is None else found.claimed[0]

@@ -12,9 +12,11 @@ from sordino.cli.output import require_picture, show, working
 from sordino.cli.sweep import NOT_COVERED, points_progress
 from sordino.config import Config, load_config
 from sordino.errors import InvalidInput, require
-from sordino.privacy.guarantee import format_epsilon
+from sordino.privacy.guarantee import Certificate, Warning, format_epsilon
 
 __all__ = ["compare_command"]
+
+SHARED_NOISE = "Methods of one seed share their noise, so that no guarantee holds for seeing both."
 
 
 def compare_command(
@@ -51,17 +53,20 @@ def compare_command(
         runs = sweep(points, task, evaluate_every=every, progress=progress)
     histories = {name: [run.history for run in runs[i * seeds : (i + 1) * seeds]] for i, name in enumerate(names)}
     rows = compare(histories)
-    for row, guarantee in zip(rows, guarantees, strict=True):
-        row["guarantee"] = str(guarantee)
+    certificates = [answer.certificate for answer in answers]
+    for row, guarantee, certificate in zip(rows, guarantees, certificates, strict=True):
+        row |= {"guarantee": str(guarantee), "warnings": certificate.to_json()["warnings"]}
     plot_comparison(histories, task.name, picture)
     result = {"task": task.name, "seeds": seeds, "measure": rows[0]["measure"], "picture": str(picture)}
     if json:
-        show("", result | {"rows": rows}, as_json=True)
+        show("", result | {"rows": rows, "choosing": {"note": f"{NOT_COVERED} {SHARED_NOISE}"}}, as_json=True)
         return
     show("Comparison", result | {"rows": [_shown(row, names[0]) for row in rows]}, as_json=False)
     for name, guarantee in zip(names, guarantees, strict=True):
         print(f"{name}: {guarantee}")
-    print(f"{NOT_COVERED} Methods of one seed share their noise, so that no guarantee holds for seeing both.")
+    for line in _warning_lines(names, certificates):
+        print(line)
+    print(f"{NOT_COVERED} {SHARED_NOISE}")
 
 
 def _names(files: list[Path]) -> list[str]:
@@ -96,6 +101,18 @@ def _require_same_guarantee(names: list[str], guarantees: list[Any]) -> None:
             "--set privacy.epsilon=... and --set privacy.delta=..., or say --unequal"
         )
         raise InvalidInput("guarantee", name, remedy)
+
+
+def _warning_lines(names: list[str], certificates: list[Certificate]) -> list[str]:
+    """Each warning once, and which of the methods it is about."""
+    about: dict[Warning, list[str]] = {}
+    for name, certificate in zip(names, certificates, strict=True):
+        for warning in certificate.warnings:
+            about.setdefault(warning, []).append(name)
+    return [
+        f"warning ({warning.code}), {'all' if len(some) == len(names) else ', '.join(some)}: {warning.message}"
+        for warning, some in about.items()
+    ]
 
 
 def _shown(row: dict[str, Any], first: str) -> dict[str, str]:

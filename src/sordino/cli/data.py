@@ -7,10 +7,8 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from sordino.cli.output import show, working
+from sordino.cli.output import print_rows, show, working
 from sordino.data import CATALOGUE, Dataset, FederatedData, fetch, label_histogram, load, partition, where
 from sordino.data.partition import plot_label_histogram
 from sordino.errors import InvalidInput, require
@@ -39,19 +37,9 @@ def list_command(json: Json = False) -> None:
     if json:
         show("", {"data sets": rows}, as_json=True)
         return
-    _print_rows(rows)
+    print_rows(rows, boxed=False)
     print("get one: sordino data fetch NAME, or put its files into $SORDINO_DATA/NAME")
     print("your own: npz:FOLDER, csv:FILE or hf:NAME in place of a name")
-
-
-def _print_rows(rows: list[dict[str, Any]]) -> None:
-    """A table in which a long folder is folded, so that names stay whole."""
-    table = Table(box=None)
-    for column in rows[0]:
-        table.add_column(column, no_wrap=column != "found", overflow="fold")
-    for row in rows:
-        table.add_row(*("-" if value is None else str(value) for value in row.values()))
-    Console().print(table, highlight=False)
 
 
 @app.command("fetch")

@@ -10,16 +10,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from rich.box import HEAVY_HEAD
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from sordino.errors import InvalidInput, require
 from sordino.privacy.guarantee import format_delta, format_epsilon
 
-__all__ = ["require_folder", "require_picture", "show", "working"]
+__all__ = ["print_rows", "require_folder", "require_picture", "show", "working"]
 
 PICTURES = (".png", ".pdf", ".svg")
+LONGEST_FIGURE = 15  # -1.23456789e-10
+LEAST_TEXT = 6  # that longer words are folded to
 
 
 def require_picture(field: str, path: Path) -> None:
@@ -53,30 +57,83 @@ def show(title: str, result: Mapping[str, Any], *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(_plain(result), indent=2, allow_nan=False))
         return
-    console = Console()
-    table = Table(title=title, title_justify="left", show_header=False)
-    table.add_column(style="bold")
-    table.add_column()
-    for key, value in result.items():
-        if key == "warnings" or _is_rows(value):
-            continue
-        table.add_row(key, _text(key, value))
-    if table.row_count:
-        console.print(table)
+    pairs = {key: _text(key, value) for key, value in result.items() if key != "warnings" and not _is_rows(value)}
+    _print_pairs(title, pairs)
     for key, value in result.items():
         if _is_rows(value) and key != "warnings":
-            console.print(_rows_table(key, value))
+            print_rows(value, title=key)
     for warning in result.get("warnings", ()):
-        console.print(f"[bold yellow]warning[/] ({warning['code']}): {warning['message']}", highlight=False)
+        text = f"[bold yellow]warning[/] ({warning['code']}): {escape(warning['message'])}"
+        Console().print(text, highlight=False)
 
 
-def _rows_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
-    table = Table(title=title, title_justify="left")
-    for column in rows[0]:
-        table.add_column(column)
-    for row in rows:
-        table.add_row(*(_text(key, value) for key, value in row.items()))
-    return table
+def print_rows(
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    title: str | None = None,
+    caption: str | None = None,
+    whole: str | None = None,
+    boxed: bool = True,
+) -> None:
+    """A table of which nothing is cut: a figure without its last digits is another figure.
+
+    Long words are folded where they must be; figures are not, nor the column `whole`. Without room for those, a row
+    becomes a few lines.
+    """
+    console = Console()
+    columns = {name: [_text(name, row.get(name)) for row in rows] for name in rows[0]}
+    natural = {name: max(map(len, (name, *cells))) for name, cells in columns.items()}
+    least = {name: _longest_figure(name, *cells) for name, cells in columns.items()}
+    if whole is not None:
+        least[whole] = natural[whole]
+    room = console.width - (3 * len(columns) + 1 if boxed else 2 * len(columns) - 2)  # without lines and margins
+    if sum(least.values()) > room:
+        for text in filter(None, (title, caption)):
+            console.print(text, markup=False)
+        for row in zip(*columns.values(), strict=True):
+            console.print(*map(_line, columns, row), "", sep="\n", soft_wrap=True, markup=False)
+        return
+    box = HEAVY_HEAD if boxed else None
+    table = Table(title=title and escape(title), title_justify="left", caption=caption, box=box, pad_edge=boxed)
+    for name, width in _widths(natural, least, room).items():
+        table.add_column(escape(name), overflow="fold", width=width)
+    for row in zip(*columns.values(), strict=True):
+        table.add_row(*map(escape, row))
+    console.print(table)
+
+
+def _longest_figure(*texts: str) -> int:
+    """Of figures, and of words that are no longer than one."""
+    words = [len(word) for text in texts for word in text.split()]
+    return max((length for length in words if length <= LONGEST_FIGURE), default=LEAST_TEXT)
+
+
+def _widths(natural: Mapping[str, int], least: Mapping[str, int], room: int) -> dict[str, int]:
+    """What each column would take; the widest that still can give way until there is room for all."""
+    widths = dict(natural)
+    while sum(widths.values()) > room:
+        widest = max((name for name in widths if widths[name] > least[name]), key=lambda name: widths[name])
+        widths[widest] -= 1
+    return widths
+
+
+def _print_pairs(title: str, pairs: Mapping[str, str]) -> None:
+    if not pairs:
+        return
+    console = Console()
+    if max(map(len, pairs)) + 7 + LONGEST_FIGURE > console.width:
+        console.print(title, *map(_line, pairs, pairs.values()), sep="\n", soft_wrap=True, markup=False)
+        return
+    table = Table(title=escape(title), title_justify="left", show_header=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, text in pairs.items():
+        table.add_row(name, escape(text))
+    console.print(table)
+
+
+def _line(name: str, text: str) -> str:
+    return f"{name}: {text}"
 
 
 def _is_rows(value: Any) -> bool:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sordino.cli.output import require_folder, show
+from sordino.cli.output import print_rows, require_folder, show
 from sordino.cli.run import Set
 from sordino.cli.sweep import points_progress
 from sordino.errors import InvalidInput, require
@@ -123,9 +123,6 @@ def _write(spec: Any, outcomes: list[Any], result: dict[str, Any], folder: Path,
 
 
 def _show_list(specs: list[Any], *, as_json: bool) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
     rows = [
         {
             "name": spec.full_name,
@@ -140,12 +137,7 @@ def _show_list(specs: list[Any], *, as_json: bool) -> None:
         several = [row | {"title": spec.file.title} for row, spec in zip(rows, specs, strict=True)]
         show("", {"specs": several}, as_json=True)
         return
-    table = Table(caption="~ an estimate: not timed in full yet")
-    for column in rows[0]:
-        table.add_column(column, no_wrap=column == "name")
-    for row in rows:
-        table.add_row(*row.values())
-    Console().print(table)
+    print_rows(rows, caption="~ an estimate: not timed in full yet", whole="name", boxed=False)
 
 
 def _show_result(title: str, result: dict[str, Any], quick: bool) -> None:
@@ -166,7 +158,7 @@ def _show_result(title: str, result: dict[str, Any], quick: bool) -> None:
         for row in result["rows"]
     ]
     show(title, {"metric": result["metric"], "rows": rows}, as_json=False)
-    console = Console()
+    console = Console(highlight=False, markup=False)
     if "scope" in result:
         console.print(f"Not the whole: {result['scope']}.")
     if quick:
@@ -174,9 +166,11 @@ def _show_result(title: str, result: dict[str, Any], quick: bool) -> None:
             "A quick look: fewer rounds, clients or seeds than the paper; compare the order, not the figures."
         )
     for line in spread_lines(result.get("spreads", [])):
-        console.print(f"Highest less lowest, {line}", highlight=False, markup=False)
+        console.print(f"Highest less lowest, {line}")
     if result["note"]:
         console.print(result["note"])
     console.print("What the runs promise over all rounds, and what the paper claims:")
     for line in promise_lines(result["guarantees"]):
-        console.print(f"- {line}", highlight=False, markup=False)
+        console.print(f"- {line}")
+    if "choosing" in result:
+        console.print(result["choosing"]["note"])

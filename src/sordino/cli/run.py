@@ -148,6 +148,7 @@ def live_progress(rounds: int) -> Iterator[Progress]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
+    from rich.table import Column
 
     from sordino.privacy.guarantee import format_epsilon
 
@@ -155,7 +156,7 @@ def live_progress(rounds: int) -> Iterator[Progress]:
         TextColumn("round"),
         MofNCompleteColumn(),
         BarColumn(),
-        TextColumn("{task.fields[line]}"),
+        TextColumn("{task.fields[line]}", table_column=Column(overflow="fold")),  # no figure is cut
         TimeRemainingColumn(),
     )
     console = Console(stderr=True)

@@ -36,6 +36,7 @@ def joined(parts: list[dict[str, Any]], cells: list[tuple[str, str]], *, scope: 
     commits = [commit for each in made for commit in (*each.get("earlier_commits", []), each["commit"])]
     earlier = [commit for commit in dict.fromkeys(commits) if commit != commits[-1]]
     command = "; ".join(dict.fromkeys(each["command"] for each in made))
+    choosing = [part["choosing"] for part in parts if "choosing" in part]
     return {
         "name": first["name"],
         "scope": scope,
@@ -44,6 +45,7 @@ def joined(parts: list[dict[str, Any]], cells: list[tuple[str, str]], *, scope: 
         "note": note,
         "rows": [rows[cell] for cell in order],
         "guarantees": [certificates[cell] for cell in order],
+        **({"choosing": choosing[0]} if choosing else {}),
         "provenance": {**made[-1], "command": command, **({"earlier_commits": earlier} if earlier else {})},
     }
 

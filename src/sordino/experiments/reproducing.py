@@ -18,7 +18,13 @@ from sordino.simulation.running import Run
 from sordino.simulation.sweep import OutOfTime, sweep
 from sordino.simulation.sweep import Point as SweepPoint
 
-__all__ = ["METRICS", "Outcome", "reproduce", "result_of", "spreads_of", "values_of"]
+__all__ = ["METRICS", "NOT_COVERED", "Outcome", "reproduce", "result_of", "spreads_of", "values_of"]
+
+NOT_COVERED = (
+    "Each epsilon covers one run by itself, whose settings, as learning rates and bounds, were as a rule chosen by "
+    "results on these same data, by the paper's authors or by us: no epsilon covers that choice, nor seeing several of "
+    "these runs."
+)
 
 
 @dataclass(frozen=True)
@@ -147,12 +153,27 @@ def result_of(
         **({"scope": scope} if scope else {}),
         "title": spec.file.title,
         "metric": METRICS[spec.file.metric],
-        "note": " ".join(note for note in (spec.file.quick.note if quick else "", spec.file.note) if note),
+        "note": " ".join(filter(None, (_changed(spec), spec.file.quick.note if quick else "", spec.file.note))),
         "rows": rows,
         **({"spreads": spreads} if spreads else {}),
         "guarantees": guarantees,
+        **({"choosing": {"note": NOT_COVERED}} if _any_promise(guarantees) else {}),
         "provenance": provenance,
     }
+
+
+def _changed(spec: Spec) -> str:
+    """What comes before a note whose figures, as those of rows and claims, need not hold after changes."""
+    if not spec.changes:
+        return ""
+    return (
+        f"Changed here: {', '.join(spec.changes)}. What follows is said of the settings as shipped, and so are titles, "
+        "the names of rows and columns, and the paper's figures and claims."
+    )
+
+
+def _any_promise(certificates: list[dict[str, Any]]) -> bool:
+    return any(promise["epsilon"] != "inf" for each in certificates for promise in each["guarantees"])
 
 
 def spreads_of(outcomes: list[Outcome], metric: str) -> list[dict[str, Any]]:

@@ -35,13 +35,31 @@ def tidy_table(records: Sequence[dict[str, Any]]) -> list[Row]:
                 row[measure] = last[measure]
                 row[f"{measure}_last_5"] = statistics.fmean(line[measure] for line in tail)
         row["diverged"] = record["diverged"]
+        whose: dict[str, str] = {}
         for promise in record["certificate"]["guarantees"]:
             if promise["scope"] == "all rounds" and promise.get("client") is None:  # for every client
                 observer = promise["observer"].replace(" ", "_")
                 row[f"epsilon_{observer}"] = float(promise["epsilon"])
                 row[f"delta_{observer}"] = promise["delta"]
+                whose[observer] = f"epsilon_{observer}: {_whose(promise)}"
+        warned = ", ".join(warning["code"] for warning in record["certificate"].get("warnings", ()))
+        row["epsilon_of"] = " | ".join([*whose.values(), *([f"warnings: {warned}"] if warned else [])])
         rows.append(row)
     return rows
+
+
+def _whose(promise: dict[str, Any]) -> str:
+    """What an epsilon must say where it stands alone; a promise that was kept may lack some of it."""
+    units = "" if promise.get("units") is None else f" of {promise['units']}"
+    forms = {
+        "unit": f"one {{}}{units}",
+        "relation": "{}",
+        "observer": "against the {}",
+        "rounds": "over all {} rounds",
+        "accountant": "{}",
+    }
+    said = ", ".join(form.format(promise[field]) for field, form in forms.items() if field in promise)
+    return "; ".join([said, *(f"assuming {assumption}" for assumption in promise.get("assumptions", ()))])
 
 
 def write_table(rows: Sequence[Row], folder: Path) -> list[Path]:
