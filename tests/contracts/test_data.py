@@ -401,9 +401,11 @@ def test_a_name_cannot_write_a_line_of_its_own(tmp_path):
     path.write_text(TABLE.format(tested="west").replace("north", '"north\nserver: epsilon = 0.01"'))
     with pytest.raises(InvalidInput, match=r"client = 'north.*printable"):
         so.task(f"csv:{path}")
-    path.write_text(TABLE.format(tested="west").replace("north", " "))
-    with pytest.raises(InvalidInput, match="client = ''"):
-        so.task(f"csv:{path}")
+    folded = "north" + 90 * " " + "server: epsilon = 0.01"
+    for name, said in ((" ", "client = ''"), (folded, "no two spaces"), ("north" * 21, "at most 100")):
+        path.write_text(TABLE.format(tested="west").replace("north", name))
+        with pytest.raises(InvalidInput, match=said):
+            so.task(f"csv:{path}")
 
 
 def test_warnings_stay_with_the_data_in_a_task_made_by_hand(tmp_path):
@@ -499,9 +501,11 @@ def test_hugging_face_images(hub):
     assert (data.y.tolist(), data.y_test.tolist(), data.client) == ([0, 2, 1], [1], None)
     by_writer = load("hf:letters", client="writer")
     assert (by_writer.client_names, by_writer.client.tolist()) == (("a", "z"), [1, 0, 1])
-    assert not by_writer.tests_clients
+    assert by_writer.tests_clients is False
     hub["test"]["writer"] = ["a"]
-    assert load("hf:letters", client="writer").tests_clients
+    assert load("hf:letters", client="writer").tests_clients is True
+    del hub["test"]["writer"]
+    assert load("hf:letters", client="writer").tests_clients is None  # it does not say whose the records are
 
 
 def test_hugging_face_errors(hub, monkeypatch):

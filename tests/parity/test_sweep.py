@@ -24,7 +24,7 @@ from sordino.algorithms.fedavg import FedAvg
 from sordino.errors import InvalidInput
 from sordino.models import from_loss
 from sordino.pytrees import pytree
-from sordino.simulation import Task, engine
+from sordino.simulation import Task
 from sordino.simulation import sweep as sweep_module
 from sordino.simulation.checkpoint import Bookmark
 from sordino.simulation.sweep import OutOfTime, Point, make_blocks, run_block, sweep
@@ -601,17 +601,3 @@ def test_static_values_do_not():
     once, _ = counted([Point(plan(fedavg(0.1, 0.5)), 0)])
     points = [Point(plan(fedavg(lr, 0.5, local_steps=steps)), 0) for lr in RATES for steps in (2, 3)]
     assert counted(points) == (2 * once, 2)
-
-
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.int32])
-def test_the_sum_over_clients_that_a_gpu_takes_is_the_plain_one(monkeypatch, dtype):
-    """There a stack's floats are summed as a product with a matrix; whole numbers are not."""
-    leaf = jnp.asarray(np.random.default_rng(0).normal(size=(7, 3, 50)) * 100, dtype)
-    plain = engine._over_clients(leaf)
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    summed = engine._over_clients(leaf)
-    assert summed.dtype == dtype
-    np.testing.assert_allclose(summed, plain, rtol=1e-5, atol=1e-3)
-    np.testing.assert_allclose(plain, np.asarray(leaf, np.float64).sum(axis=0), rtol=1e-5, atol=1e-3)
-    program = str(jax.make_jaxpr(engine._over_clients)(leaf))
-    assert ("dot_general" in program) is (dtype == jnp.float32)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,9 +12,9 @@ import pytest
 import sordino as so
 from sordino.data._records import FederatedData
 from sordino.models import from_loss, weighted_mean
-from sordino.simulation.engine import BLOCK
 from sordino.simulation.tasks import Task
 from sordino.summation import RunningSum, rounding_share
+from tests.toys import on_four_devices
 
 C = 1.0001
 
@@ -49,9 +51,9 @@ def test_a_plain_sum_is_moved_by_many_times_the_bound():
     assert with_one - without > 4
 
 
-def released(first: float, chunk: int, method) -> float:
+def released(messages: np.ndarray, chunk: int, method) -> float:
     """The first coordinate of n times the step that all clients' messages make, under one noise."""
-    x = np.append(np.float32(first), MADE_FOR_FLOAT32)[:, None]
+    x = np.asarray(messages, np.float32)[:, None]
     n = len(x)
     y = np.zeros(n, np.int32)
     data = FederatedData(x, y, np.arange(n, dtype=np.int32), np.ones(n, np.int32), x[:2], y[:2], 0)
@@ -72,22 +74,71 @@ METHODS = {
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 def test_one_client_moves_what_is_released_by_its_bound(method, chunk):
     n = len(MADE_FOR_FLOAT32) + 1
-    moved = abs(released(1.0, chunk, method) - released(0.0, chunk, method))
+    with_one, without = (released(np.append(first, MADE_FOR_FLOAT32), chunk, method) for first in (1.0, 0.0))
     # n times the division by n is this test's own: another rounding for each of two neighbours.
-    assert moved <= C * (1 + rounding_share(BLOCK, n) + 2 * n * 2.0**-24)
+    assert abs(with_one - without) <= C * (1 + rounding_share(n) + 2 * n * 2.0**-24)
+
+
+def several_releases() -> list[float]:
+    """Of neighbours, and of messages without a pattern, on however many devices there are."""
+    worlds = [np.append(first, MADE_FOR_FLOAT32) for first in (1.0, 0.0)]
+    worlds += [np.random.default_rng(seed).uniform(0, 1, 10_007) for seed in range(12)]
+    return [released(world, 7, METHODS["dp_sgd"]) for world in worlds]
+
+
+def test_devices_that_share_the_work_come_to_the_same_sum():
+    assert on_four_devices("tests.statistical.test_sums", "module.several_releases()") == several_releases()
+
+
+def exact(messages: np.ndarray) -> float:
+    return math.fsum(messages.astype(np.float64))
+
+
+def kept(messages: np.ndarray) -> tuple[float, float]:
+    """The sum of one after another, and of all at once."""
+    one_by_one = jax.jit(lambda x: jax.lax.scan(lambda s, m: (s.plus(RunningSum.of(m)), None), nothing(), x)[0])
+    x = jnp.asarray(messages)
+    return float(one_by_one(x).total), float(jax.jit(RunningSum.of_each)(x).total)
+
+
+def nothing() -> RunningSum:
+    return RunningSum.of(jnp.float32(0))
+
+
+def made_for_the_rest(n: int) -> np.ndarray:
+    """Messages of which a rest that is itself a plain sum would lose nearly half a step each, once it is long."""
+    step = 2.0**17 * 2.0**-23
+    head = np.append(np.ones(2**17 + 1), np.full(int(0.98 / (step / 2)), step / 2 * (1 + 2**-10)))
+    fill = np.full(int(8 / (step / 2)) + 1, 0.999 * step / 2)
+    push = np.full(n - len(head) - len(fill), 2.0**3 * 2.0**-24 * (1 - 2**-10))
+    return np.concatenate([head, fill, push]).astype(np.float32)
+
+
+MANY = {
+    "made for float32": MADE_FOR_FLOAT32,
+    "made for the rest": made_for_the_rest(400_000),
+    "of both signs": np.random.default_rng(0).uniform(-1, 1, 100_001).astype(np.float32),
+    "of many lengths": (10.0 ** np.random.default_rng(1).uniform(-12, 0, 77_777)).astype(np.float32),
+}
+
+
+@pytest.mark.parametrize("messages", MANY.values(), ids=MANY)
+def test_a_sum_is_off_by_one_rounding_alone(messages):
+    """So that neighbours may also lie elsewhere in the blocks of a chunk, as where somebody is added or removed."""
+    allowed = 1.01 * 2.0**-24 * float(np.abs(messages).sum())
+    for found in kept(messages):
+        assert abs(found - exact(messages)) <= allowed
 
 
 def test_what_is_lost_to_rounding_is_kept():
-    terms = jnp.float32([1e8, 1.0, 1.0, 1.0, -1e8, 2.0])
+    terms = np.float32([1e8, 1.0, 1.0, 1.0, -1e8, 2.0])
     assert float(terms.cumsum()[-1]) != 5.0
-    nothing = RunningSum.of(jnp.float32(0))
-    assert float(jax.jit(lambda x: nothing.plus_each(x).value())(terms)) == 5.0
+    assert kept(terms) == (5.0, 5.0)
 
 
 def test_whole_numbers_and_what_overflows():
-    start = RunningSum.of({"count": jnp.int32(0), "norm": jnp.float32(0)})
     terms = {"count": jnp.int32([2**24, 1, 1]), "norm": jnp.float32([3e38, 3e38, 1.0])}
-    summed = start.plus_each(terms).value()
+    summed = RunningSum.of_each(terms).total
     assert int(summed["count"]) == 2**24 + 2
     assert float(summed["norm"]) == np.inf
 

@@ -164,12 +164,12 @@ class RecordGradients:
         def block(carry: Any, part: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[Any, None]:
             total, clipped, dropped = carry
             each, cut_off, lost = jax.vmap(gradient)(*part)
-            return (total.plus(each.sum(axis=0)), clipped | cut_off.any(), dropped | lost.any()), None
+            return (total.plus(RunningSum.of_each(each)), clipped | cut_off.any(), dropped | lost.any()), None
 
         start = (RunningSum.of(jnp.zeros_like(w)), jnp.bool_(False), jnp.bool_(False))
         parts = (cut(batch.x), cut(batch.y), cut(here))
         total, clipped, dropped = jax.lax.scan(block, start, parts)[0]
-        return total.value(), clipped, dropped
+        return total.total, clipped, dropped
 
 
 def project(w: Vector, D: Scalar) -> Vector:

@@ -28,6 +28,14 @@ OTHERS_LOOK_AWAY = f"{OTHERS_ADD_NOISE}, and is not the model user itself"  # wh
 _MOST_CLIENTS = 20  # whose own guarantees are printed; JSON holds all
 
 
+NO_NAME = "must be a name: at most 100 printable characters, no two spaces in a row; give it another"
+
+
+def is_name(text: str) -> bool:
+    """Whether a text may stand in a guarantee: what breaks the line, or is folded, could write another one below."""
+    return 0 < len(text.strip()) <= 100 and text.isprintable() and "  " not in text
+
+
 @dataclass(frozen=True)
 class Guarantee:
     """(epsilon, delta) of one unit against one observer, and what that rests on."""
@@ -48,9 +56,7 @@ class Guarantee:
         require(self.epsilon >= 0, "epsilon", self.epsilon, "must not be negative")
         require(0 <= self.delta <= 1, "delta", self.delta, "must lie in [0, 1]")
         require(self.units is None or self.units >= 1, "units", self.units, "must be at least 1")
-        # A name that breaks the line could write a guarantee of its own.
-        readable = self.client is None or self.client.isprintable()
-        require(readable, "client", self.client, "must be one line of printable text: give it another name")
+        require(self.client is None or is_name(self.client), "client", self.client, NO_NAME)
         if self.units is not None and self.delta > 0 and math.isfinite(self.epsilon):
             remedy = f"must be below 1/units = {1 / self.units:g}, or one unit in {self.units} may be exposed outright"
             require(self.delta < 1 / self.units, "delta", self.delta, remedy)

@@ -22,16 +22,20 @@ class HeatMap(NamedTuple):
 def draw_heat_maps(
     maps: Mapping[str, HeatMap], path: Path, *, label: str, down: str = "", along: str = "", title: str = ""
 ) -> None:
-    """All maps side by side, by their names, on one scale of colours."""
+    """All maps, up to three side by side, by their names, on one scale of colours."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(4.6 * len(maps) + 1, 4.2), layout="constrained")
+    across = min(3, len(maps))
+    rows = -(-len(maps) // across)
+    figure = Figure(figsize=(4.6 * across + 1, 4.2 * rows), layout="constrained")
     figure.suptitle(title)
     finite = [value for each in maps.values() for row in each.values for value in row if value is not None]
     finite = [value for value in finite if math.isfinite(value)]
     low, high = (min(finite), max(finite)) if finite else (0.0, 1.0)
-    all_axes = figure.subplots(1, len(maps), squeeze=False)[0]
-    for axes, (name, each) in zip(all_axes, maps.items(), strict=True):
+    all_axes = figure.subplots(rows, across, squeeze=False).ravel()
+    for unused in all_axes[len(maps) :]:
+        unused.set_axis_off()
+    for axes, (name, each) in zip(all_axes, maps.items(), strict=False):
         table = [[math.nan if value is None else value for value in row] for row in each.values]
         image = axes.imshow(table, origin="lower", aspect="auto", vmin=low, vmax=high)
         axes.set_xticks(range(len(each.alongs)), each.alongs, rotation=45, fontsize=8)

@@ -23,7 +23,7 @@ accuracy, as in the papers; no certificate covers that choice.
 
 MARKS = ("<!-- results -->", "<!-- end of results -->")
 MOST_CELLS = 9  # of a table that the summary lists
-# Warnings that say how far a promise goes, shortly; what the others say, the line of the promise does.
+# Warnings that say how far a promise goes, shortly. The others are about every run, or about how well it may go.
 SHORTLY = {
     "no-valid-guarantee": "no valid guarantee",
     "delta-too-large": "delta is not below one over the number of records",

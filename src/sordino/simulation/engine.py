@@ -1,10 +1,11 @@
 """The engine: scan over rounds of (scan over chunks of vmap over clients), one compiled program for any method.
 
 Keys are counters: fold_in(seed, round), then the purpose, then the client's number. So results do not depend on the
-chunk size, on the number of devices or on where a run was interrupted. Client data stay in one flat array and are read
-by index. Noise is placed by trust: central noise falls once on the sum, local noise on every message; where a mechanism
-knows the law of the sum of M noisy messages that is drawn at once, unless a transcript is wanted or clients remember
-their noise. A shuffler, where there is one, hands the noisy messages on in random order and without names.
+chunk size or on the number of devices, but for the last bits of floats, nor on where a run was interrupted. Client data
+stay in one flat array and are read by index. Noise is placed by trust: central noise falls once on the sum, local noise
+on every message; where a mechanism knows the law of the sum of M noisy messages that is drawn at once, unless a
+transcript is wanted or clients remember their noise. A shuffler, where there is one, hands the noisy messages on in
+random order and without names.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from sordino.summation import RunningSum
 from sordino.types import Aggregate, Key, Scalar, Unit, Vector
 
 __all__ = [
-    "BLOCK",
     "Carry",
     "PerClient",
     "Records",
@@ -37,8 +37,6 @@ __all__ = [
     "run_rounds",
     "serve",
 ]
-
-BLOCK = 64  # clients whose messages are summed plainly: what rounding can do to so few is not noticeable
 
 # Purposes of the keys of a round.
 COHORT, CLIENT, NOISE, SERVER, LOCAL_NOISE, SHUFFLE = range(6)
@@ -288,7 +286,7 @@ def _run_cohort(
     # An absent place must not write: it is sent out of bounds, where scatter drops it.
     place = jnp.where(here, who, setting.population)
     states = jax.tree.map(lambda leaf, value: leaf.at[place].set(value, mode="drop"), states, new)
-    return summed.value(), states, sent[:places] if setting.transcript else None
+    return summed.total, states, sent[:places] if setting.transcript else None
 
 
 _Work = Callable[..., tuple[RunningSum, Any, Any]]
@@ -301,10 +299,7 @@ def _over_devices(work: _Work, devices: int) -> _Work:
 
     def on_device(who: jax.Array, here: jax.Array, states: Any, shared: Any) -> tuple[RunningSum, Any, Any]:
         summed, new, sent = work(who, here, states, shared)
-        every = jax.lax.all_gather(summed, "device")
-        nothing = RunningSum.of(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), every.total))
-        total, rest = nothing.plus_each(every.total)
-        return RunningSum(total, jax.tree.map(lambda a, b: a + b.sum(axis=0), rest, every.rest)), new, sent
+        return jax.lax.all_gather(summed, "device").joined(), new, sent
 
     return jax.shard_map(
         on_device,
@@ -332,7 +327,7 @@ def _run_chunks(
 
         def work(so_far: RunningSum) -> tuple[RunningSum, tuple[Any, Any]]:
             sums, new, sent = jax.vmap(one)(clients, present, states)
-            return so_far.plus_each(jax.tree.map(_by_block, sums)), (new, sent)
+            return so_far.plus(RunningSum.of_each(sums)), (new, sent)
 
         if setting.transcript:
             return work(so_far)
@@ -343,26 +338,6 @@ def _run_chunks(
     zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
     summed, (new, sent) = jax.lax.scan(chunk, RunningSum.of(zero), (cut(who), cut(here), jax.tree.map(cut, mine)))
     return summed, jax.tree.map(joined, new), jax.tree.map(joined, sent)
-
-
-def _by_block(leaf: jax.Array) -> jax.Array:
-    """The sums over clients of at most BLOCK of them, a row each."""
-    if leaf.shape[0] <= BLOCK:
-        return _over_clients(leaf)[None]
-    wide = jnp.pad(leaf, ((0, -leaf.shape[0] % BLOCK), *((0, 0) for _ in leaf.shape[1:])))
-    return jax.vmap(_over_clients)(wide.reshape(-1, BLOCK, *leaf.shape[1:]))
-
-
-def _over_clients(leaf: jax.Array) -> jax.Array:
-    """The sum over the first axis.
-
-    XLA lays a long sum's clients innermost on a GPU, and to that end transposes all that leads up to it. For a product
-    of two rows with a matrix (of one it would make a sum again) it has no reason to.
-    """
-    if leaf.ndim < 3 or not jnp.issubdtype(leaf.dtype, jnp.floating) or jax.default_backend() != "gpu":
-        return leaf.sum(axis=0)
-    rows = jnp.ones((2, leaf.shape[0]), leaf.dtype)
-    return jnp.tensordot(rows, leaf, axes=1, precision=jax.lax.Precision.HIGHEST)[0]
 
 
 def run_client(

@@ -32,7 +32,7 @@ from sordino.privacy.guarantee import OTHERS_LOOK_AWAY, Certificate, Warning, fo
 from sordino.privacy.published import normec_noise
 from sordino.privacy.sampling import Full as FullSampling
 from sordino.simulation.cohort import Cohort, FixedSize, Full, Unreliable, parse_cohort
-from sordino.simulation.engine import BLOCK, remembers_noise
+from sordino.simulation.engine import remembers_noise
 from sordino.simulation.record_planning import about_sums, check_records, counted, resolve_records
 from sordino.summation import rounding_share
 from sordino.types import Circumstances, Memory, Observer, Relation, Unit
@@ -331,11 +331,11 @@ class Plan:
         return event, None, _of(method, "assumptions", Observer.MODEL_USER)
 
     def _about_sums(self, trust: str, clients: int) -> tuple[Warning, ...]:
-        """Of whole numbers sums are exact, and noise of a client's own is in its message before anything is summed."""
+        """Of whole numbers sums are exact. Local noise of these kinds is simulated on the sum too, by its law."""
         if trust == "none" or self.mechanism not in ("gaussian", "laplace"):
             return ()
         K = self.cohort.capacity(clients)
-        return about_sums(f"sums of {K} messages", rounding_share(BLOCK, K), "take a smaller cohort")
+        return about_sums(f"sums of {K} messages", rounding_share(K), "take a smaller cohort")
 
     def _plain_warnings(self, trust: str, clients: int) -> Iterator[Warning]:
         """What a simulation has to say of its noise, and what a reader of one round's figure must know."""

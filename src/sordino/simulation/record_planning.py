@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 import numpy as np
 
-from sordino.algorithms.minibatch import BLOCK, Numbers, Public
+from sordino.algorithms.minibatch import Numbers, Public
 from sordino.errors import MOST_ROUNDS, InvalidInput, Refused, require, require_drawable
 from sordino.mechanisms import none
 from sordino.mechanisms.gaussian import Gaussian as GaussianNoise
@@ -234,7 +234,7 @@ def about_sums(what: str, share: float, remedy: str) -> tuple[Warning, ...]:
 
 def _about_means(K: int) -> tuple[Warning, ...]:
     """One record, replaced, is to move a sum by twice the bound."""
-    return about_sums(f"means of {K} gradients", rounding_share(BLOCK, K) / 2, "take a smaller batch_size")
+    return about_sums(f"means of {K} gradients", rounding_share(K) / 2, "take a smaller batch_size")
 
 
 def _about_records(task: Task) -> tuple[Warning, ...]:

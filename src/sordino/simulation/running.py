@@ -112,7 +112,7 @@ def simulate(
     algorithm = resolved.algorithm
     key = jax.random.key(seed)
     carry = initial_carry(algorithm, task, key)
-    files = None if folder is None else RunFiles.open(folder, plan, task, resolved, seed, resume, transcript)
+    files = None if folder is None else RunFiles.open(folder, plan, task, resolved, seed, resume, setting)
     with files or nullcontext():
         first, history = 0, []
         if files is not None and resume:
@@ -320,17 +320,19 @@ class RunFiles:
 
     @classmethod
     def open(
-        cls, folder: Path, plan: Plan, task: Task, resolved: Resolved, seed: int, resume: bool, transcript: bool
+        cls, folder: Path, plan: Plan, task: Task, resolved: Resolved, seed: int, resume: bool, setting: Setting
     ) -> RunFiles:
         """Create a run's folder, or take it up again."""
         ledger_path = folder / "ledger.jsonl"
-        require(ledger_path.exists() or not resume, "resume", str(folder), "nothing has been run here: run without it")
+        require(
+            ledger_path.exists() or not resume, "resume", str(folder), "nothing has been run here: run without --resume"
+        )
         require(
             resume or not ledger_path.exists(), "run", str(folder), "exists already: choose another name, or --resume"
         )
         record = read_ledger(ledger_path) if resume else None
         name_of_run = secrets.token_hex(8) if record is None else str(record.description.get("run"))
-        description = _description(plan, task, resolved, name_of_run, transcript)
+        description = _description(plan, task, resolved, name_of_run, setting)
         records = _digest_of_task(task, seed).hex()
         # Another run goes through the records anew.
         releases = tuple(
@@ -339,8 +341,7 @@ class RunFiles:
         if record is not None:
             entered = _entered(record, folder, description, releases)
             # Rounds that run again must draw the same noise, and on other records the two would show what differs.
-            known, remedy = folder / RECORDS, "its seed, records or loss have changed since: choose another name"
-            require(known.exists() and known.read_text() == records, "resume", str(folder), remedy)
+            require_same_records(folder, records, "resume", "its seed, records or loss have changed since")
             return cls(folder, Ledger.open(ledger_path), entered, releases)
         folder.mkdir(parents=True, exist_ok=True)
         certificate = json.dumps(resolved.certificate.to_json(), indent=2)
@@ -403,6 +404,14 @@ class RunFiles:
         write_atomically(self.folder / "model.safetensors", save(named))
 
 
+def require_same_records(folder: Path, records: str, field: str, otherwise: str) -> None:
+    """Refuse to go on where the folder was begun with other records, or does not say with which."""
+    known = folder / RECORDS
+    remedy = f"{RECORDS} is missing, so that nobody knows on what it was begun: restore it, or choose another name"
+    require(known.exists(), field, str(folder), remedy)
+    require(known.read_text() == records, field, str(folder), f"{otherwise}: choose another name")
+
+
 def _digest_of_task(task: Task, seed: int) -> bytes:
     """Of all that a client's message comes from beside the plan: records, first model, loss, and changes to images."""
     w, x, y = task.initial(jax.random.key(seed)), task.records.x[:1], task.records.y[:1]
@@ -417,7 +426,7 @@ def _digest_of_generator() -> str:
     return digest_of(jax.random.bits(key_bits, (8,)), jax.random.normal(key_normal, (8,))).hex()
 
 
-def _description(plan: Plan, task: Task, resolved: Resolved, name: str, transcript: bool) -> dict[str, Any]:
+def _description(plan: Plan, task: Task, resolved: Resolved, name: str, setting: Setting) -> dict[str, Any]:
     """What the ledger's header says of the run: what `certify` needs again, and what a resumed run must agree with.
 
     Others may see it: it holds neither the seed, nor anything of the records, not even how many a client has.
@@ -427,7 +436,9 @@ def _description(plan: Plan, task: Task, resolved: Resolved, name: str, transcri
         for guarantee in resolved.certificate.guarantees
         if guarantee.scope == "all rounds" and guarantee.client is None
     ]
-    shape = (task.name, task.model.name, task.d, task.clients, jax.local_device_count())
+    shape = (task.name, task.model.name, task.d, task.clients)
+    order = (setting.chunk, setting.devices)  # in which sums are added up: the last bits hang on it
+    same = (plan, shape, order, sordino.__version__, setting.transcript)
     return {
         "task": task.name,
         "delta": totals[0].delta,
@@ -438,7 +449,7 @@ def _description(plan: Plan, task: Task, resolved: Resolved, name: str, transcri
         "warnings": [[w.code, w.message] for w in resolved.certificate.warnings],
         # Rounds that run again after a crash must be the same rounds: same method, noise, cohort, relation and data.
         # Who draws the noise, and from what: drawn anew, it would be another release.
-        "fingerprint": digest_of(repr((plan, shape, sordino.__version__, transcript)), _digest_of_generator()).hex(),
+        "fingerprint": digest_of(repr(same), _digest_of_generator()).hex(),
     }
 
 
@@ -450,8 +461,8 @@ def _entered(
     released = [entry for entry in record.entries if entry.kind == "release"]
     same = all(planned.get((entry.release, entry.observers)) == entry.event for entry in released)
     remedy = (
-        "was started with another configuration, version or number of devices: resume with the same, or choose another "
-        "name"
+        "was started with another configuration, version, chunk or number of devices: resume with the same, or choose "
+        "another name"
     )
     require(same and record.description == description, "resume", str(folder), remedy)
     return {(entry.round, entry.release, entry.observers) for entry in released}

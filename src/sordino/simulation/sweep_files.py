@@ -15,7 +15,7 @@ from typing import IO, Any, Self
 
 from sordino.errors import InvalidInput, require
 from sordino.simulation.checkpoint import write_atomically
-from sordino.simulation.running import RECORDS, Run, digest_of, storable
+from sordino.simulation.running import RECORDS, Run, digest_of, require_same_records, storable
 from sordino.simulation.tasks import Task
 
 __all__ = ["SweepFiles", "one_at_a_time"]
@@ -99,9 +99,8 @@ class SweepFiles:
 
 
 def _require_same(folder: Path, config: str, records: str) -> None:
-    kept, known = folder / "config.toml", folder / RECORDS
+    kept = folder / "config.toml"
     if kept.exists():
         remedy = f"holds another sweep: run {kept} to complete that one, or choose another name"
         require(kept.read_text() == config, "run", str(folder), remedy)
-        remedy = "its points were run on other records: choose another name"
-        require(known.exists() and known.read_text() == records, "run", str(folder), remedy)
+        require_same_records(folder, records, "run", "its points were run on other records")

@@ -21,7 +21,6 @@ from scipy import stats
 
 import sordino as so
 from sordino.config import load_config
-from sordino.data import FederatedData
 from sordino.experiments.provenance import provenance
 from sordino.simulation.tasks import Task
 
@@ -35,10 +34,8 @@ def holder(task: Task, first: int, count: int) -> Task:
     data = task.data
     start, stop = int(data.start[first]), int(data.start[first + count - 1] + data.size[first + count - 1])
     size = np.array([stop - start], np.int32)
-    alone = FederatedData(
-        data.x[start:stop], data.y[start:stop], np.zeros(1, np.int32), size, data.x_test, data.y_test, data.classes
-    )
-    return replace(task, data=alone)
+    own = data._replace(x=data.x[start:stop], y=data.y[start:stop], start=np.zeros(1, np.int32), size=size)
+    return replace(task, data=own._replace(names=(" and ".join(data.names[first : first + count]),)))
 
 
 def cells(task: Task) -> Iterator[tuple[str, str, Any, Task]]:
