@@ -32,10 +32,7 @@ class RunningSum(NamedTuple):
 
     def plus(self, other: RunningSum) -> RunningSum:
         """Of the terms of both."""
-        total, lost = _added(self.total, other.total)
-        rest = jax.tree.map(lambda a, b, c: a + b + c, self.rest, other.rest, lost)
-        # The rest goes back into the total: left to grow, it would be a plain sum itself.
-        return RunningSum(*_added(total, rest))
+        return self._beside(other)._carried()
 
     def joined(self) -> RunningSum:
         """Of several sums along the first axis: first and second half are added, until one is left."""
@@ -43,9 +40,20 @@ class RunningSum(NamedTuple):
         while count > 1:
             half = -(-count // 2)
             front = jax.tree.map(lambda leaf, half=half: leaf[:half], several)
-            several = front.plus(jax.tree.map(lambda leaf, half=half: _second_half(leaf, half), several))
+            several = front._beside(jax.tree.map(lambda leaf, half=half: _second_half(leaf, half), several))
             count = half
-        return jax.tree.map(lambda leaf: leaf[0], several)
+        return jax.tree.map(lambda leaf: leaf[0], several)._carried()
+
+    def _beside(self, other: RunningSum) -> RunningSum:
+        total = jax.tree.map(jnp.add, self.total, other.total)
+        lost = jax.tree.map(_lost, self.total, other.total, total)
+        return RunningSum(total, jax.tree.map(lambda a, b, c: a + b + c, self.rest, other.rest, lost))
+
+    def _carried(self) -> RunningSum:
+        """The rest goes back into the total: left to grow, it would be a plain sum itself."""
+        rest = jax.tree.map(lambda leaf: jnp.where(jnp.isfinite(leaf), leaf, 0), self.rest)  # infinite sums have none
+        total = jax.tree.map(jnp.add, self.total, rest)
+        return RunningSum(total, jax.tree.map(_lost, self.total, rest, total))
 
 
 def rounding_share(terms: int) -> float:
@@ -64,16 +72,9 @@ def _second_half(leaf: jax.Array, half: int) -> jax.Array:
     return jnp.pad(back, ((0, half - len(back)), *((0, 0) for _ in back.shape[1:])))
 
 
-def _added(a: Any, b: Any) -> tuple[Any, Any]:
-    """The sum as it rounds, and what that has lost."""
-    total = jax.tree.map(jnp.add, a, b)
-    return total, jax.tree.map(_lost, a, b, total)
-
-
 def _lost(a: jax.Array, b: jax.Array, total: jax.Array) -> jax.Array:
-    """a + b - total, exactly: Knuth's two-sum. What overflowed is lost altogether."""
+    """a + b - total, exactly: Knuth's two-sum."""
     if not jnp.issubdtype(total.dtype, jnp.floating):
         return jnp.zeros_like(total)
     added = total - a
-    lost = (a - (total - added)) + (b - added)
-    return jnp.where(jnp.isfinite(lost), lost, 0.0)
+    return (a - (total - added)) + (b - added)

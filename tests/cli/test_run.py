@@ -173,7 +173,7 @@ def test_assumptions_stand_in_the_ledger_and_in_what_is_computed_from_it(run, co
 
 def test_resume_of_nothing(run, config, tmp_path):
     result = run("run", str(config), "--runs", str(tmp_path), "--resume", code=2)
-    assert "nothing has been run here: run without it" in result.stderr
+    assert "nothing has been run here: run without --resume" in result.stderr
     run("run", str(config), "--runs", str(tmp_path), "--set", "run.rounds=1")
 
 
