@@ -15,7 +15,7 @@ __all__ = ["RunningSum", "rounding_share"]
 
 
 class RunningSum(NamedTuple):
-    """A sum as two trees: `total`, the sum as it rounds, and `rest`, what that has lost (nothing of whole numbers)."""
+    """A sum as two trees: `total`, and `rest`, what that has lost to rounding (nothing of whole numbers)."""
 
     total: Any
     rest: Any
@@ -42,7 +42,11 @@ class RunningSum(NamedTuple):
             front = jax.tree.map(lambda leaf, half=half: leaf[:half], several)
             several = front._beside(jax.tree.map(lambda leaf, half=half: _second_half(leaf, half), several))
             count = half
-        return jax.tree.map(lambda leaf: leaf[0], several)._carried()
+        return jax.tree.map(lambda leaf: leaf[0], several)
+
+    def value(self) -> Any:
+        """The sum, rounded once."""
+        return self._carried().total
 
     def _beside(self, other: RunningSum) -> RunningSum:
         total = jax.tree.map(jnp.add, self.total, other.total)
@@ -59,7 +63,7 @@ class RunningSum(NamedTuple):
 def rounding_share(terms: int) -> float:
     """By which share of one term's bound C rounding may move a `RunningSum` of n terms further than that term does.
 
-    Its total is the sum as it rounds, off by u = 2^-24 of at most n C, and the same again where it is scaled and where
+    Its value is the sum as it rounds, off by u = 2^-24 of at most n C, and the same again where it is scaled and where
     noise is added: 6 n u for two neighbours. What `rest` loses, u^2 of what is summed so far at every step, comes to
     less than 2 n u for up to ten million terms.
     """

@@ -558,7 +558,7 @@ def test_kill_at_any_moment_loses_nothing(path: Path) -> None:
     create(path).close()
     moments = random.Random(0)
     printed: set[int] = set()
-    for life in range(8):
+    for life in range(5):
         with start_writer(path, 1_000_000 * life) as writer:
             assert writer.stdout is not None
             printed.update(int(writer.stdout.readline()) for _ in range(moments.randint(1, 9)))

@@ -48,7 +48,7 @@ def last_models(held, *, remember: bool, clients: int, trials: int) -> jax.Array
         )
         return rounds[0].server.x[0]
 
-    return jax.lax.map(one, jax.random.split(jax.random.key(3), trials))
+    return jax.lax.map(one, jax.random.split(jax.random.key(3), trials), batch_size=100)
 
 
 @pytest.mark.parametrize("remember", [True, False], ids=["remembered", "as in the box"])

@@ -169,7 +169,7 @@ class RecordGradients:
         start = (RunningSum.of(jnp.zeros_like(w)), jnp.bool_(False), jnp.bool_(False))
         parts = (cut(batch.x), cut(batch.y), cut(here))
         total, clipped, dropped = jax.lax.scan(block, start, parts)[0]
-        return total.total, clipped, dropped
+        return total.value(), clipped, dropped
 
 
 def project(w: Vector, D: Scalar) -> Vector:

@@ -286,7 +286,7 @@ def _run_cohort(
     # An absent place must not write: it is sent out of bounds, where scatter drops it.
     place = jnp.where(here, who, setting.population)
     states = jax.tree.map(lambda leaf, value: leaf.at[place].set(value, mode="drop"), states, new)
-    return summed.total, states, sent[:places] if setting.transcript else None
+    return summed.value(), states, sent[:places] if setting.transcript else None
 
 
 _Work = Callable[..., tuple[RunningSum, Any, Any]]
