@@ -24,6 +24,7 @@ __all__ = [
     "require_count",
     "require_drawable",
     "require_float32",
+    "require_name",
 ]
 
 MOST_ROUNDS = 10_000_000  # of a run, and releases that numbers can compose
@@ -81,6 +82,13 @@ def require_count(value: Any, field: str, remedy: str = "must be a whole number,
     except TypeError:
         valid = False
     require(valid, field, value, remedy)
+
+
+def require_name(field: str, text: str) -> None:
+    """Raise `InvalidInput` unless a text may stand in a guarantee: a line break, or folding, could begin another."""
+    readable = 0 < len(text.strip()) <= 100 and text.isprintable() and "  " not in text
+    remedy = "must be a name: at most 100 printable characters, no two spaces in a row; give it another"
+    require(readable, field, text, remedy)
 
 
 def _is_float32(value: float) -> bool:

@@ -132,7 +132,11 @@ def test_resume_with_another_configuration(run, finished, tmp_path, change):
         (folder / "config.toml").rename(tmp_path / "cfg.toml")
         arguments[1] = str(tmp_path / "cfg.toml")
         # Not of the seed, which is in a digest that stays here.
-        says = "its seed, records or loss have changed" if change.startswith("run.seed") else "another configuration"
+        says = (
+            "its seed, records, loss, chunk or devices have changed"
+            if change.startswith("run.seed")
+            else "another configuration"
+        )
         assert says in run(*arguments, "--set", change, code=2).stderr
 
 

@@ -25,8 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sordino.data._records import Dataset, Features, Labels
-from sordino.errors import InvalidInput, require
-from sordino.privacy.guarantee import NO_NAME, is_name
+from sordino.errors import InvalidInput, require, require_name
 
 __all__ = ["load_csv", "load_hugging_face", "load_npz"]
 
@@ -121,7 +120,7 @@ def _dataset(
 ) -> Dataset:
     require(len(y) > 0, "data set", name, "holds no training records: add some")
     for client_name in client_names:
-        require(is_name(client_name), f"{name}: client", client_name, NO_NAME)
+        require_name(f"{name}: client", client_name)
     counted = 1 + int(max(y.max(), y_test.max(initial=0)))
     if classes is not None:
         require(isinstance(classes, int) and classes >= 1, "classes", classes, "must be a whole number, at least 1")

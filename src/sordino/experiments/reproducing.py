@@ -18,9 +18,9 @@ from sordino.simulation.running import Run
 from sordino.simulation.sweep import OutOfTime, sweep
 from sordino.simulation.sweep import Point as SweepPoint
 
-__all__ = ["METRICS", "NOT_COVERED", "Outcome", "reproduce", "result_of", "spreads_of", "values_of"]
+__all__ = ["METRICS", "TUNING_NOT_COVERED", "Outcome", "reproduce", "result_of", "spreads_of", "values_of"]
 
-NOT_COVERED = (
+TUNING_NOT_COVERED = (
     "Each epsilon covers one run by itself, whose settings, as learning rates and bounds, were as a rule chosen by "
     "results on these same data, by the paper's authors or by us: no epsilon covers that choice, nor seeing several of "
     "these runs."
@@ -157,7 +157,7 @@ def result_of(
         "rows": rows,
         **({"spreads": spreads} if spreads else {}),
         "guarantees": guarantees,
-        **({"choosing": {"note": NOT_COVERED}} if _any_promise(guarantees) else {}),
+        **({"choosing": {"note": TUNING_NOT_COVERED}} if _any_promise(guarantees) else {}),
         "provenance": provenance,
     }
 

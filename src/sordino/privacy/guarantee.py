@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context
 from typing import Any, Literal
 
-from sordino.errors import InvalidInput, Refused, require
+from sordino.errors import InvalidInput, Refused, require, require_name
 from sordino.types import Observer, Relation, Unit
 
 __all__ = [
@@ -26,14 +26,6 @@ Scope = Literal["one round", "all rounds"]
 OTHERS_ADD_NOISE = "every other client adds its noise and keeps it secret"
 OTHERS_LOOK_AWAY = f"{OTHERS_ADD_NOISE}, and is not the model user itself"  # who knows its own, and can take it off
 _MOST_CLIENTS = 20  # whose own guarantees are printed; JSON holds all
-
-
-NO_NAME = "must be a name: at most 100 printable characters, no two spaces in a row; give it another"
-
-
-def is_name(text: str) -> bool:
-    """Whether a text may stand in a guarantee: what breaks the line, or is folded, could write another one below."""
-    return 0 < len(text.strip()) <= 100 and text.isprintable() and "  " not in text
 
 
 @dataclass(frozen=True)
@@ -56,7 +48,8 @@ class Guarantee:
         require(self.epsilon >= 0, "epsilon", self.epsilon, "must not be negative")
         require(0 <= self.delta <= 1, "delta", self.delta, "must lie in [0, 1]")
         require(self.units is None or self.units >= 1, "units", self.units, "must be at least 1")
-        require(self.client is None or is_name(self.client), "client", self.client, NO_NAME)
+        if self.client is not None:
+            require_name("client", self.client)
         if self.units is not None and self.delta > 0 and math.isfinite(self.epsilon):
             remedy = f"must be below 1/units = {1 / self.units:g}, or one unit in {self.units} may be exposed outright"
             require(self.delta < 1 / self.units, "delta", self.delta, remedy)

@@ -332,8 +332,8 @@ class RunFiles:
         )
         record = read_ledger(ledger_path) if resume else None
         name_of_run = secrets.token_hex(8) if record is None else str(record.description.get("run"))
-        description = _description(plan, task, resolved, name_of_run, setting)
-        records = _digest_of_task(task, seed).hex()
+        description = _description(plan, task, resolved, name_of_run, setting.transcript)
+        records = _digest_of_secrets(task, seed, setting).hex()
         # Another run goes through the records anew.
         releases = tuple(
             (name, observers, passing_anew(event, f"run {name_of_run}")) for name, observers, event in resolved.releases
@@ -341,7 +341,9 @@ class RunFiles:
         if record is not None:
             entered = _entered(record, folder, description, releases)
             # Rounds that run again must draw the same noise, and on other records the two would show what differs.
-            require_same_records(folder, records, "resume", "its seed, records or loss have changed since")
+            require_same_records(
+                folder, records, "resume", "its seed, records, loss, chunk or devices have changed since"
+            )
             return cls(folder, Ledger.open(ledger_path), entered, releases)
         folder.mkdir(parents=True, exist_ok=True)
         certificate = json.dumps(resolved.certificate.to_json(), indent=2)
@@ -412,12 +414,15 @@ def require_same_records(folder: Path, records: str, field: str, otherwise: str)
     require(known.read_text() == records, field, str(folder), f"{otherwise}: choose another name")
 
 
-def _digest_of_task(task: Task, seed: int) -> bytes:
-    """Of all that a client's message comes from beside the plan: records, first model, loss, and changes to images."""
+def _digest_of_secrets(task: Task, seed: int, setting: Setting) -> bytes:
+    """Of all that a release comes from beside the plan: records, first model, loss, changes to images, and the seed.
+
+    And of the order in which sums are added up, on which last bits hang: the chunk follows from the largest client.
+    """
     w, x, y = task.initial(jax.random.key(seed)), task.records.x[:1], task.records.y[:1]
     program = jax.make_jaxpr(jax.grad(task.loss))(w, Batch(x, y, jnp.ones(1)))
     text = re.sub("0x[0-9a-f]+", "", f"{program} {task.augment!r}")  # less where functions lie in memory
-    return digest_of(task.records, w, text, program.consts, str(seed))
+    return digest_of(task.records, w, text, program.consts, repr((seed, setting.chunk, setting.devices)))
 
 
 def _digest_of_generator() -> str:
@@ -426,7 +431,7 @@ def _digest_of_generator() -> str:
     return digest_of(jax.random.bits(key_bits, (8,)), jax.random.normal(key_normal, (8,))).hex()
 
 
-def _description(plan: Plan, task: Task, resolved: Resolved, name: str, setting: Setting) -> dict[str, Any]:
+def _description(plan: Plan, task: Task, resolved: Resolved, name: str, transcript: bool) -> dict[str, Any]:
     """What the ledger's header says of the run: what `certify` needs again, and what a resumed run must agree with.
 
     Others may see it: it holds neither the seed, nor anything of the records, not even how many a client has.
@@ -437,8 +442,7 @@ def _description(plan: Plan, task: Task, resolved: Resolved, name: str, setting:
         if guarantee.scope == "all rounds" and guarantee.client is None
     ]
     shape = (task.name, task.model.name, task.d, task.clients)
-    order = (setting.chunk, setting.devices)  # in which sums are added up: the last bits hang on it
-    same = (plan, shape, order, sordino.__version__, setting.transcript)
+    same = (plan, shape, sordino.__version__, transcript)
     return {
         "task": task.name,
         "delta": totals[0].delta,
@@ -460,9 +464,6 @@ def _entered(
     planned = {(name, observers): event for name, observers, event in releases}
     released = [entry for entry in record.entries if entry.kind == "release"]
     same = all(planned.get((entry.release, entry.observers)) == entry.event for entry in released)
-    remedy = (
-        "was started with another configuration, version, chunk or number of devices: resume with the same, or choose "
-        "another name"
-    )
+    remedy = "was started with another configuration or version: resume with the same, or choose another name"
     require(same and record.description == description, "resume", str(folder), remedy)
     return {(entry.round, entry.release, entry.observers) for entry in released}
