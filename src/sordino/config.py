@@ -120,10 +120,12 @@ def _algorithm_section(method: str) -> Any:
     """[algorithm] of one method."""
     from sordino.algorithms import METHODS
 
-    hints = get_type_hints(METHODS[method])
+    hints, parameters = get_type_hints(METHODS[method]), inspect.signature(METHODS[method]).parameters
+    require("bound" in parameters, "algorithm", method, "its factory must take bound, which [bound] gives")
     keys: dict[str, Any] = {}
-    for name, parameter in inspect.signature(METHODS[method]).parameters.items():
+    for name, parameter in parameters.items():
         if name not in NOT_IN_A_FILE:
+            require(name in hints, "algorithm", method, f"give the argument {name} of its factory a type hint")
             keys[name] = (hints[name], ... if parameter.default is parameter.empty else parameter.default)
     return create_model("AlgorithmSection", __base__=_Section, name=(str, ...), **keys)
 
@@ -230,9 +232,7 @@ class Config:
             return make()
         except InvalidInput as error:
             error = self._as_in_the_file(error) if "task" in sections else error
-            place, line = self._place(error, sections)
-            where = f"{self.path}:{line}" if line else f"{self.path}"
-            raise InvalidInput(f"{where}: {place}", error.value, error.remedy) from None
+            raise InvalidInput(self._place(error, sections), error.value, error.remedy) from None
         except Refused as error:
             raise SordinoError(f"{self.path}: {error}") from None
 
@@ -247,18 +247,45 @@ class Config:
             field = "partition_seed"
         return InvalidInput("name" if field == "data set" else field, error.value, error.remedy)
 
-    def _place(self, error: InvalidInput, sections: tuple[str, ...]) -> tuple[str, int | None]:
-        """[section] key of what the error is about, and its line; the field alone where no section gave it."""
+    def _place(self, error: InvalidInput, sections: tuple[str, ...]) -> str:
+        """Where the value that an error is about was given: file, line, [section] key; no line where it was not."""
         others = [name for name in _File.model_fields if name not in sections]
         for name in (*sections, *others):
             section = getattr(self.file, name)
             given = {key: getattr(section, key) for key in section.model_fields_set}
             if error.field in given and (name in sections or _is_of(error.value, given[error.field])):
-                return f"[{name}] {error.field}", line_of(self.text, name, error.field)
+                return self._source.of(name, error.field)
         if "task" in sections and error.field in self.file.task.options:
-            line = line_of(self.text, "task.options", error.field) or line_of(self.text, "task", "options")
-            return f"[task.options] {error.field}", line
-        return error.field, None
+            name = f"[task.options] {error.field}"
+            inside = line_of(self.text, "task.options", error.field) is not None
+            return self._source.of(*(("task.options", error.field) if inside else ("task", "options")), name=name)
+        known = [name for name in sections if error.field in type(getattr(self.file, name)).model_fields]
+        return f"{self.path}: [{known[0]}] {error.field}" if known else f"{self.path}: {error.field}"
+
+    @property
+    def _source(self) -> _Source:
+        return _Source(self.path, self.text, self.changed)
+
+
+class _Source(NamedTuple):
+    """A file, and what --set made of it."""
+
+    path: Path
+    text: str
+    changed: str
+
+    def of(self, section: str, key: str = "", name: str | None = None) -> str:
+        """File, line and name of a key, or of its section; --set, if that wrote the key."""
+        name = name or f"[{section}] {key}".rstrip()
+        if key and _line(self.text, section, key) != _line(self.changed, section, key):
+            return f"{self.path}, --set: {name}"
+        line = line_of(self.text, section, key) or line_of(self.text, section, "")
+        return f"{self.path}:{line}: {name}" if line else f"{self.path}: {name}"
+
+
+def _line(text: str, section: str, key: str) -> str | None:
+    number = line_of(text, section, key)
+    return None if number is None else text.splitlines()[number - 1]
 
 
 class SweepPoint(NamedTuple):
@@ -313,25 +340,25 @@ def load_sweep(path: Path, changes: tuple[str, ...] = ()) -> Sweep:
     changed = text
     for change in changes:
         changed, values = _apply(changed, change)
+    source = _Source(path, text, changed)
     try:
         several = variations(values, _takes_list)
     except InvalidInput as error:
         section, _, key = error.field.partition(".")
-        line = line_of(text, section, key.partition(".")[0])
-        place = f"{path}:{line}" if line else f"{path}"
-        raise InvalidInput(f"{place}: [{section}] {key}", error.value, error.remedy) from None
-    points = [SweepPoint(own, Config(path, text, changed, _checked(values, path, text))) for values, own in several]
+        place = source.of(section, key.partition(".")[0], name=f"[{section}] {key}")
+        raise InvalidInput(place, error.value, error.remedy) from None
+    points = [SweepPoint(own, Config(path, text, changed, _checked(values, source))) for values, own in several]
     return Sweep(path, changed, tuple(points))
 
 
-def _checked(values: dict[str, Any], path: Path, text: str) -> _File:
+def _checked(values: dict[str, Any], source: _Source) -> _File:
     model = _file_model()
     try:
         model.model_validate(_floats(values, model))  # the other sections first: they do not depend on the method
-        model = _file_model(_method_of(values["algorithm"], path, text))
+        model = _file_model(_method_of(values["algorithm"], source))
         return model.model_validate(_floats(values, model))
     except ValidationError as error:
-        raise _first_error(error, path, text, model) from None
+        raise _first_error(error, source, model) from None
 
 
 def _fields(annotation: Any) -> dict[str, FieldInfo]:
@@ -349,15 +376,13 @@ def _takes_list(section: str, key: str) -> bool:
     return any("list" in str(annotation) or "tuple" in str(annotation) for annotation in known)
 
 
-def _method_of(algorithm: Any, path: Path, text: str) -> str:
+def _method_of(algorithm: Any, source: _Source) -> str:
     """The name in [algorithm], if it is one of ours."""
     from sordino.algorithms import METHODS
 
     method = algorithm.get("name") if isinstance(algorithm, dict) else None
     if method not in METHODS:
-        line = line_of(text, "algorithm", "name") or line_of(text, "algorithm", "")
-        remedy = "use one of " + ", ".join(METHODS)
-        raise InvalidInput(f"{path}:{line}: [algorithm] name" if line else f"{path}: [algorithm] name", method, remedy)
+        raise InvalidInput(source.of("algorithm", "name"), method, "use one of " + ", ".join(METHODS))
     return str(method)
 
 
@@ -431,20 +456,17 @@ def _floats(values: dict[str, Any], model: type[BaseModel]) -> dict[str, Any]:
     return result
 
 
-def _first_error(error: ValidationError, path: Path, text: str, model: type[_File]) -> InvalidInput:
+def _first_error(error: ValidationError, source: _Source, model: type[_File]) -> InvalidInput:
     """The first thing that is wrong, unknown names before all: file, line, key, value, remedy."""
     # A misspelt key is also a missing one: what stands there says more than what does not.
     first = min(error.errors(), key=lambda wrong: wrong["type"] != "extra_forbidden")
     section, *rest = (str(part) for part in first["loc"])
     key = rest[0] if rest else ""
-    line = line_of(text, section, key) or line_of(text, section, "")
-    place = f"{path}:{line}" if line else f"{path}"
+    place = source.of(section, key)
     section_model = model.model_fields[section].annotation if section in model.model_fields else None
     if first["type"] == "extra_forbidden":
         known = _fields(section_model) if section_model else model.model_fields
-        return InvalidInput(
-            f"{place}: [{section}] {key}".rstrip(), first["input"], f"is not known; use {', '.join(known)}"
-        )
+        return InvalidInput(place, first["input"], f"is not known; use {', '.join(known)}")
     if first["type"] == "missing":
-        return InvalidInput(f"{place}: [{section}] {key}".rstrip(), None, "is missing: add it")
-    return InvalidInput(f"{place}: [{section}] {key}".rstrip(), first["input"], first["msg"].lower())
+        return InvalidInput(place, None, "is missing: add it")
+    return InvalidInput(place, first["input"], first["msg"].lower())

@@ -141,6 +141,7 @@ class Circumstances(NamedTuple):
     clients: int
     planned: float  # r, the cohort
     cohort: str = "full"
+    rounds: int | None = None  # None where no plan has said
 
 
 @runtime_checkable

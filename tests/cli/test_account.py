@@ -168,7 +168,8 @@ def test_compose(run, account, tmp_path: Path):
         ("account laplce", "Use one of gaussian"),
         ("acount", "Use one of"),
         ("account compose nowhere.toml", "nowhere.toml"),
-        ("certify nowhere", "nowhere"),
+        ("certify nowhere", "run = 'nowhere': there is no run here: check the path"),
+        ("certify README.md", "run = 'README.md': is no ledger"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(run, arguments, words):

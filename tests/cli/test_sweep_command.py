@@ -110,6 +110,13 @@ def test_files(finished):
     assert columns["accuracy"] == [float(row["accuracy"]) for row in rows]
 
 
+def test_certify_says_where_the_guarantees_of_a_sweep_are(run, finished):
+    folder, _ = finished
+    assert (
+        "is a sweep, which keeps no ledger: its guarantees are in points/" in run("certify", str(folder), code=2).stderr
+    )
+
+
 def test_json(finished):
     _, data = finished
     assert (data["points"], data["ran_now"], data["diverged"], data["rule"]) == (8, 8, 0, "accuracy-last-5")
@@ -265,7 +272,7 @@ def test_a_sweep_and_a_single_run_do_not_share_a_folder(run, file, again, tmp_pa
         (["--set", "run.evaluate_every=0"], ["evaluate_every = 0", "at least 1"]),
         (["--set", "run.transcript=true"], ["transcript", "single run"]),
         (["--set", "bound.clip=[1.0, -1.0]"], ["[bound] clip = -1.0"]),
-        (["--set", "run.seed=[]"], [":20: [run] seed = []"]),
+        (["--set", "run.seed=[]"], [", --set: [run] seed = []"]),
         (["--best", "accuracy-last", *ONE], ["best = 'accuracy-last'", "is for sweeps"]),
     ],
 )

@@ -72,9 +72,65 @@ def test_the_warning_is_true():
         assert np.abs(residuals[-6:]) == pytest.approx(size, abs=1e-3)
 
 
-def test_clip21_warns_of_beta_above_two():
-    assert "beta-too-large" in codes(resolved(method(bound=so.clip(1.0), beta=2.5)).certificate)
-    assert "beta-too-large" not in codes(resolved(method(bound=so.clip(1.0), beta=1.0)).certificate)
+@pytest.mark.parametrize(
+    ("bound", "name", "size"), [(so.smoothed_normalize(0.0), "beta", 0.1), (so.normalize(5.0), "beta C", 0.5)]
+)
+@pytest.mark.parametrize("target", [1.0, 1.03, -0.77])
+def test_plain_normalization_ends_in_a_cycle_that_depends_on_the_start(bound, name, size, target):
+    """So that no distance is named, only how far it is at most."""
+    ours, memory, residuals = method(bound=bound, beta=0.1), jnp.zeros(1), []
+    for _ in range(200):
+        Delta, _ = ours.bound(target - memory)
+        memory = memory + 0.1 * Delta
+        residuals.append(float(target - memory[0]))
+    assert np.max(np.abs(residuals[-6:])) <= size * (1 + 1e-4)
+    (text,) = (warning.message for warning in ours.warnings() if warning.code == "beta-above-2-alpha")
+    assert text.startswith(f"{name} = {size:g} is above 2 alpha = 0:")
+    assert f"within {name} of its gradient" in text
+
+
+@pytest.mark.parametrize("options", [{"bound": so.clip(1.0)}, {"bound": None, "top_k": 3}])
+def test_what_lets_short_differences_pass_warns_of_beta_from_two_on(options):
+    trust = (
+        {"trust": "local"} if options["bound"] else {"noise_multiplier": None, "mechanism": "none", "trust": "central"}
+    )
+    assert "beta-too-large" in codes(resolved(method(**options, beta=2.0), **trust).certificate)
+    assert "beta-too-large" not in codes(resolved(method(**options, beta=1.9), **trust).certificate)
+
+
+def test_from_two_on_a_memory_runs_away():
+    ours, residuals = method(bound=None, top_k=1, beta=2.5), []
+    memory = jnp.zeros(1)
+    for _ in range(20):
+        Delta, _ = ours._psi(1.0 - memory)
+        memory = memory + 2.5 * Delta
+        residuals.append(abs(float(1.0 - memory[0])))
+    assert residuals[-1] > 1000
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"memory": "noisy", "memory_clip": 1.0, "memory_rounds": 20}, "memory_rounds = 20: all 20 rounds"),
+        ({"top_k": 51}, "top_k = 51: there are only 50 coordinates"),
+    ],
+)
+def test_what_a_plan_can_tell_is_refused_before_anything_is_spent(options, says):
+    with pytest.raises(InvalidInput, match=says):
+        resolved(method(**options))
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"memory": "noisy", "memory_clip": -1.0}, "memory_clip = -1.0"),
+        ({"top_k": 1.5}, "top_k = 1.5: must be a whole number"),
+        ({"memory": "noisy", "memory_clip": 1.0, "memory_rounds": 1.5}, "memory_rounds = 1.5: must be a whole number"),
+    ],
+)
+def test_what_is_wrong_is_called_by_its_name(options, says):
+    with pytest.raises(InvalidInput, match=says):
+        method(**options)
 
 
 # --- Memory and guarantees ---------------------------------------------------------------------------------------

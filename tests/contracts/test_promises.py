@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import jax.numpy as jnp
@@ -10,12 +11,15 @@ import pytest
 from scipy.stats import norm
 
 import sordino as so
+from sordino.algorithms.error_feedback import DpSgd
 from sordino.data import FederatedData
-from sordino.errors import InvalidInput
+from sordino.errors import InvalidInput, SordinoError
 from sordino.models import from_loss, weighted_mean
 from sordino.privacy.accountants import epsilon_of
 from sordino.privacy.events import ByHolder, Disjoint, Gaussian, Repeated
+from sordino.pytrees import pytree
 from sordino.report.sweeps import tidy_table, tuning_cost
+from sordino.simulation.sweep import Point, sweep
 from sordino.simulation.tasks import PROBLEMS, Task
 from sordino.types import Observer, Relation
 
@@ -235,3 +239,58 @@ def test_who_draws_noise_says_that_a_simulator_does_and_nobody_else():
     (qtdl,) = said(mechanism="qtdl", message_epsilon=1.0, message_delta=1e-3, levels=4)
     assert "ends" not in qtdl
     assert not said()  # there is no noise
+
+
+@pytree
+@dataclasses.dataclass(frozen=True)
+class Louder(DpSgd):
+    """A method of somebody's own that bounds its message and then does more to it."""
+
+    times: float
+
+    def client(self, key, received, state, data):
+        message, *rest = super().client(key, received, state, data)
+        return self.times * message, *rest
+
+
+def louder(times: float) -> Louder:
+    plain = so.dp_sgd(server_lr=0.1, bound=so.normalize(1.0))
+    return Louder(plain.bound, plain.local, plain.lr, times)
+
+
+@pytest.mark.parametrize("trust", ["central", "local"])
+def test_messages_beyond_their_bound_end_a_run_that_promises_something(trust, tmp_path):
+    task = so.task("quadratics", clients=4, d=3, rank=2)
+
+    def plan_of(times):
+        return so.plan(louder(times), rounds=2, noise_multiplier=1.0, delta=1e-5, trust=trust)
+
+    for times in (1.01, 100.0, math.nan):
+        with pytest.raises(SordinoError, match=r"Louder.client: 4 messages of round 0 are longer than .* bound"):
+            so.simulate(plan_of(times), task, seed=0, evaluate_every=1)
+    with pytest.raises(SordinoError, match="longer than the method's bound"):
+        sweep([Point(plan_of(times), 0) for times in (1.0, 1.01)], task)
+    so.simulate(plan_of(1.0), task, seed=0, folder=tmp_path / "run")
+
+
+def test_messages_of_a_run_that_promises_nothing_may_be_of_any_length():
+    so.simulate(so.plan(louder(100.0), rounds=1), so.task("quadratics", clients=4, d=3, rank=2), seed=0)
+
+
+class HalfAMethod:
+    bound = None
+
+    def init_server(self, w):
+        return w
+
+
+@pytest.mark.parametrize(
+    ("method", "says"),
+    [
+        (HalfAMethod(), "algorithm = 'HalfAMethod': a method also has init_client, broadcast"),
+        (so.dp_sgd(server_lr=0.1, bound=0.5), "bound = 0.5: give a bounder"),
+    ],
+)
+def test_what_is_no_method_is_not_planned(method, says):
+    with pytest.raises(InvalidInput, match=says):
+        so.plan(method, rounds=1)

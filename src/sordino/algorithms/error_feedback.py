@@ -8,23 +8,26 @@
                  Delta_i = Psi(grad f_i(x^k) - g_i^k)                line 5
                  g_i^{k+1} = g_i^k + beta Delta_i                    line 6   before any noise, see remember_noise
                  send M(Delta_i)                                     line 8   local: noise here
-      server:    g^{k+1} = g^k + (beta/n) sum_i Delta_i              line 10  central: noise once, on the sum
+      server:    g^{k+1} = g^k + (beta/n) sum_i M(Delta_i)           line 10  central: noise once, on the sum
                  x^{k+1} = x^k - gamma g^{k+1} / ||g^{k+1}||         line 11  or without the norm; 0/0 = 0
 
+    M is the mechanism of the plan, which adds the noise; without privacy M(Delta_i) = Delta_i
     Psi = smoothed_normalize(alpha)   alpha-NormEC
     Psi = clip(tau)                   Clip21
     Psi = top_k                       EF21; a bound may follow it
 
-Distributed DP-SGD, eq. (2), has no memory: x^{k+1} = x^k - gamma (1/B) sum_i Psi(grad f_i(x^k)).
+Distributed DP-SGD, eq. (2), has no memory: x^{k+1} = x^k - gamma (1/B) sum_i M(Psi(grad f_i(x^k))), B the cohort. (The
+paper adds z to the average; here noise falls on the sum, or on each message.)
 
 *The memory's start.* "zero" costs nothing. "noisy" spends the first m rounds on it: x rests, client i sends its
-gradient, clipped to G_0 and scaled to the bound of Psi, so that these rounds cost what every round costs;
+gradient, clipped to G_0 and scaled to Phi, the bound of Psi, so that these rounds cost what every round costs;
 
-    message = clip_B((B/G_0) grad f_i(x^0))
-    g_i <- g_i + (G_0/B)/m message,    g <- g + (G_0/B)/m (1/n) sum_i M(message)
+    message = clip_Phi((Phi/G_0) grad f_i(x^0))
+    g_i <- g_i + (G_0/Phi)/m message,    g <- g + (G_0/Phi)/m (1/n) sum_i M(message)
 
-"secure-average" has the server see their sum alone: sqrt(n) B takes the place of B, since the noise of n clients has
-sqrt(n) times the std of one. "exact" is the paper's g_i^0 = grad f_i(x^0): a release without noise, refused in private.
+"secure-average" has the server see their sum alone: sqrt(n) Phi takes the place of Phi, since the noise of n clients
+has sqrt(n) times the std of one. "exact" is the paper's g_i^0 = grad f_i(x^0): a release without noise, refused in
+private.
 
 *Beyond the paper.* With E local steps the mean of the E gradients on the way takes the place of grad f_i(x^k). A client
 that does not take part keeps its memory, and the server still divides by n, so that without noise g^k remains the mean
@@ -51,7 +54,7 @@ from sordino.algorithms.fedavg import ClientInfo
 from sordino.algorithms.local import ClientData, LocalGradient
 from sordino.algorithms.schedules import StepSize, as_schedule
 from sordino.bounding import AdaptiveClip, Clip, Normalize, SmoothedNormalize, clip
-from sordino.bounding._norm import LARGEST_BOUND
+from sordino.bounding._norm import LARGEST_BOUND, require_bound
 from sordino.errors import InvalidInput, require, require_count
 from sordino.mechanisms.gaussian import Gaussian
 from sordino.privacy.events import Event
@@ -70,7 +73,10 @@ STARTS = {
 
 
 class Broadcast(NamedTuple):
-    """What a client of round k receives: x^k; and what caps this round's message, where rounds differ in that."""
+    """What a client of round k receives: x^k; and what caps this round's message, where rounds differ in that.
+
+    Clients know the cap themselves; `bound` is for the engine, which checks what they send.
+    """
 
     x: Vector
     k: jax.Array
@@ -105,7 +111,7 @@ class ErrorFeedback:
 
     @property
     def only_sums(self) -> bool:
-        """The server uses the sum alone; but a first sum by secure aggregation needs all clients' noise for one."""
+        """The server uses the sum alone. Not so of secure-average: one client may move a first sum by sqrt(n) Phi."""
         return self.start != "secure-average"
 
     def init_server(self, x: Vector) -> ServerState:
@@ -173,7 +179,12 @@ class ErrorFeedback:
         return state.x
 
     def resolve(self, circumstances: Circumstances) -> ErrorFeedback:
-        """The method for n clients; refuses a start that this plan cannot give."""
+        """The method for n clients; refuses a start that this plan cannot give, and more coordinates than there are."""
+        if self.top_k is not None:
+            _require_top_k(self.top_k, circumstances.d)
+        if self.first is not None and circumstances.rounds is not None:
+            remedy = f"all {circumstances.rounds} rounds would go into the start, and x would never move: use fewer"
+            require(self.start_rounds < circumstances.rounds, "memory_rounds", self.start_rounds, remedy)
         if self.start == "secure-average" and circumstances.trust != "none":
             remedy = "it hides first gradients from a server that is not trusted: use trust local, or memory noisy"
             require(circumstances.trust == "local", "memory", self.start, remedy)
@@ -199,24 +210,26 @@ class ErrorFeedback:
     def warnings(self) -> tuple[Warning, ...]:
         """What is known to go wrong with these numbers."""
         beta, warnings = np.asarray(self.beta), []
-        if isinstance(self.bound, Clip):
+        if not isinstance(self.bound, SmoothedNormalize | Normalize):  # short differences pass as they are
             if np.any(beta >= 2):
-                text = f"beta = {_number(beta)}: beyond 2 the memory oscillates ever further inside the clip"
+                text = f"beta = {_number(beta)}: from 2 on a memory overshoots by all that it was short of, or more"
                 warnings.append(Warning("beta-too-large", text))
             return tuple(warnings)
         alpha = np.asarray(self.bound.alpha if isinstance(self.bound, SmoothedNormalize) else 0.0)
-        normalizes = isinstance(self.bound, SmoothedNormalize | Normalize)
-        if normalizes and np.any(beta > 2 * alpha):
+        step = beta * np.asarray(self.bound.bound)  # what a memory moves by at most
+        name = "beta" if isinstance(self.bound, SmoothedNormalize) else "beta C"
+        if np.any(step > 2 * alpha):
+            where = "at distance beta/2 - alpha from" if np.all(alpha > 0) else f"within {name} of"
             text = (
-                f"beta = {_number(beta)} is above 2 alpha = {_number(2 * alpha)}: the compensation never settles, each "
-                "memory ends in a 2-cycle at distance beta/2 - alpha from its gradient"
+                f"{name} = {_number(step)} is above 2 alpha = {_number(2 * alpha)}: the compensation never settles, "
+                f"each memory ends in a 2-cycle {where} its gradient"
             )
             warnings.append(Warning("beta-above-2-alpha", text))
-        if normalizes and np.any(beta >= alpha + (self.R or 0.0)):
+        if np.any(step >= alpha + (self.R or 0.0)):
             known = "and R is not known" if self.R is None else f"R = {self.R:g}"
             text = (
-                f"the theorems need beta / (alpha + R) < 1: beta = {_number(beta)}, alpha = {_number(alpha)}, {known} "
-                "(R = max_i ||grad f_i(x^0) - g_i^0|| depends on the data)"
+                f"the theorems need {name} / (alpha + R) < 1: {name} = {_number(step)}, alpha = {_number(alpha)}, "
+                f"{known} (R = max_i ||grad f_i(x^0) - g_i^0|| depends on the data)"
             )
             warnings.append(Warning("beta-above-alpha-plus-R", text))
         return tuple(warnings)
@@ -229,7 +242,7 @@ class ErrorFeedback:
         return k < self.start_rounds if self.first is not None else jnp.bool_(False)
 
     def _cap(self) -> Scalar:
-        """B, or sqrt(n) B, or G_0 itself where nothing is bounded: the largest norm of a first message."""
+        """Phi, or sqrt(n) Phi, or G_0 itself where nothing is bounded: the largest norm of a first message."""
         assert self.first is not None
         if self.bound is None or self.start == "exact":
             return self.first.bound
@@ -339,7 +352,9 @@ def error_feedback(
       R: what is publicly known of max_i ||grad f_i(x^0) - g_i^0||; only a warning depends on it.
     """
     require(0 < beta < math.inf, "beta", beta, "must be positive and finite")
-    require(top_k is None or top_k >= 1, "top_k", top_k, "must be at least 1, or left out")
+    if top_k is not None:
+        require_count(top_k, "top_k", "must be a whole number, at least 1, or left out")
+    require_count(memory_rounds, "memory_rounds")
     remedy = "give what caps the message: smoothed_normalize (alpha-NormEC), clip (Clip21), normalize or top_k (EF21)"
     require(bound is not None or top_k is not None, "bound", bound, remedy)
     require(not isinstance(bound, AdaptiveClip), "bound", "adaptive_clip", "the memory needs a fixed bound: use clip")
@@ -350,8 +365,10 @@ def error_feedback(
         "give the bound G_0 of the first gradients" if starts_clipped else f"memory {memory} clips nothing: drop it"
     )
     require((memory_clip is not None) == starts_clipped, "memory_clip", memory_clip, remedy)
-    remedy = "must be at least 1" if memory_rounds < 1 else f"memory {memory} takes one round: drop it"
-    require(memory_rounds == 1 or (starts_clipped and memory_rounds > 1), "memory_rounds", memory_rounds, remedy)
+    if memory_clip is not None:
+        require_bound("memory_clip", memory_clip)
+    remedy = f"memory {memory} takes one round: drop it"
+    require(memory_rounds == 1 or starts_clipped, "memory_rounds", memory_rounds, remedy)
     remedy = (
         "the noise of all clients is counted on, and remembered noise shows in later sums: use memory noisy or zero"
     )
@@ -398,10 +415,14 @@ def dp_sgd(
 
 
 def keep_largest(v: Vector, k: int) -> Vector:
-    """The k coordinates of largest magnitude, zero elsewhere: contractive with eta = k/d."""
-    require(k <= v.size, "top_k", k, f"there are only {v.size} coordinates: use at most as many")
+    """The k coordinates of largest magnitude, zero elsewhere: ||v - top_k(v)||^2 <= (1 - k/d) ||v||^2."""
+    _require_top_k(k, v.size)
     _, largest = jax.lax.top_k(jnp.abs(v), k)
     return jnp.zeros_like(v).at[largest].set(v[largest])
+
+
+def _require_top_k(k: int, d: int) -> None:
+    require(k <= d, "top_k", k, f"there are only {d} coordinates: use at most as many")
 
 
 def _local_gradient(batch_size: int | None, local_steps: int, local_lr: float | None) -> LocalGradient:

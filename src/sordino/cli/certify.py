@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from sordino.cli.output import show, working
-from sordino.errors import InvalidInput
+from sordino.errors import InvalidInput, require
 from sordino.privacy.certification import certify_ledger
 from sordino.privacy.ledger import read_ledger
 
@@ -21,7 +21,7 @@ def certify_command(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Check a ledger line by line and say what has been spent, for each observer."""
-    path = run / "ledger.jsonl" if run.is_dir() else run
+    path = _ledger_of(run)
     record = read_ledger(path)
     chosen = delta if delta is not None else record.description.get("delta")
     if chosen is None:
@@ -36,6 +36,19 @@ def certify_command(
         return
     show("Recomputed from the ledger", result, as_json=False)
     print(certificate)
+
+
+def _ledger_of(run: Path) -> Path:
+    """The ledger of a run's folder, or the file itself; what is damaged is the ledger's own matter."""
+    if (run / "points").is_dir():
+        raise InvalidInput("run", str(run), "is a sweep, which keeps no ledger: its guarantees are in points/")
+    path = run / "ledger.jsonl" if run.is_dir() else run
+    counted = path.with_name(f"{path.name}.head").exists()
+    require(counted or path.exists(), "run", str(run), "there is no run here: check the path")
+    if not counted:
+        with path.open("rb") as file:
+            require(file.read(1) == b"{", "run", str(run), "is no ledger: give a run's folder, or its ledger.jsonl")
+    return path
 
 
 def _number(value: object, path: Path) -> float:

@@ -67,7 +67,7 @@ def _debug_round(
 
 def _require_bounded(algorithm: Any, received: Any, sums: Sums, round: int, client: int) -> None:
     """The certificate rests on the bound: a message that exceeds it is a bug of the method."""
-    bound = getattr(received, "bound", None) or algorithm.bound
+    bound = engine.bound_of(algorithm, received)
     norm = float(jnp.linalg.norm(sums.clean))
     if bound is not None and norm > float(bound.bound) * (1 + 1e-5):
         raise SordinoError(

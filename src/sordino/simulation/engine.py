@@ -31,12 +31,15 @@ __all__ = [
     "Records",
     "RoundInfo",
     "Setting",
+    "bound_of",
     "evaluate",
     "remembers_noise",
     "round_key",
     "run_rounds",
     "serve",
 ]
+
+SLACK = 1e-3  # by which a computed norm may be off: bounders are exact, what checks them need not be
 
 # Purposes of the keys of a round.
 COHORT, CLIENT, NOISE, SERVER, LOCAL_NOISE, SHUFFLE = range(6)
@@ -82,6 +85,7 @@ class RoundInfo(NamedTuple):
     mean_norm: jax.Array
     clipped_share: jax.Array
     dropped: jax.Array
+    too_long: jax.Array  # messages beyond the bound that noise was made for: 0, or the method is wrong
     signal_to_noise: jax.Array  # norm of the sum before noise over the norm of the noise; NaN without noise
     server: Any  # the method's own, of what it released already
     transcript: Any  # the messages themselves and who sent them, where asked for
@@ -170,6 +174,7 @@ def serve(
         mean_norm=sums.norms / counted,
         clipped_share=sums.clipped / counted,
         dropped=sums.dropped,
+        too_long=sums.too_long,
         signal_to_noise=jnp.where(noise > 0, jnp.linalg.norm(sums.clean) / noise, jnp.nan),
         server=server_info,
         transcript=None,
@@ -201,6 +206,7 @@ class Sums(NamedTuple):
     norms: jax.Array
     clipped: jax.Array
     dropped: jax.Array
+    too_long: jax.Array
 
     @property
     def message(self) -> Any:
@@ -374,10 +380,25 @@ def run_client(
         norms=jnp.where(info.dropped, 0.0, info.norm),
         clipped=info.clipped.astype(jnp.int32),
         dropped=info.dropped.astype(jnp.int32),
+        too_long=_too_long(algorithm, received, g, setting).astype(jnp.int32),
     )
     sums = jax.tree.map(lambda leaf: jnp.where(present, leaf, jnp.zeros_like(leaf)), sums)
     new_state = jax.tree.map(lambda new, old: jnp.where(present, new, old), new_state, state)
     return sums, new_state, message if setting.transcript else None
+
+
+def bound_of(algorithm: Any, received: Any) -> Any:
+    """What caps a message of this round; None where nothing does."""
+    return getattr(received, "bound", None) or algorithm.bound
+
+
+def _too_long(algorithm: Any, received: Any, g: Vector, setting: Setting) -> jax.Array:
+    """Whether a message that noise hides is beyond its bound. The certificate rests on methods that never do this."""
+    bound = bound_of(algorithm, received)
+    if setting.trust == "none" or bound is None:
+        return jnp.bool_(False)
+    share = g / bound.bound  # lengths near the largest float32 have no squares
+    return ~(jnp.vdot(share, share) <= (1 + SLACK) ** 2)  # nor is NaN within anything
 
 
 @functools.partial(jax.jit, static_argnames=("predict", "batch"))

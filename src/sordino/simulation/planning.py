@@ -35,7 +35,7 @@ from sordino.simulation.cohort import Cohort, FixedSize, Full, Unreliable, parse
 from sordino.simulation.engine import remembers_noise
 from sordino.simulation.record_planning import about_sums, check_records, counted, resolve_records
 from sordino.summation import rounding_share
-from sordino.types import Circumstances, Memory, Observer, Relation, Unit
+from sordino.types import Algorithm, Bounder, Circumstances, Memory, Observer, Relation, Unit
 
 if TYPE_CHECKING:
     from sordino.simulation.tasks import Task
@@ -163,7 +163,7 @@ class Plan:
         trust = "none" if self.mechanism == "none" else self.trust
         planned = self.cohort.planned(clients)
         return self.algorithm.resolve(
-            Circumstances(trust, mechanism, self.relation, d, clients, planned, str(self.cohort))
+            Circumstances(trust, mechanism, self.relation, d, clients, planned, str(self.cohort), self.rounds)
         )
 
     def _gaussian_event(self, z: float, d: int, clients: int) -> Event:
@@ -405,6 +405,7 @@ def plan(
         `delta`. Of privunit: `message_eps0` and `message_eps1` of the direction, `message_eps2` of the norm, and
         `gamma`.
     """
+    _require_method(algorithm)
     require_count(rounds, "rounds")
     drawn = parse_cohort(cohort)
     wanted = epsilon is not None or noise_multiplier is not None
@@ -474,6 +475,16 @@ def plan(
     return Plan(
         algorithm, rounds, drawn, chosen, trust, related, epsilon, delta, noise_multiplier, options, calibration
     )
+
+
+def _require_method(algorithm: Any) -> None:
+    """Say what a method lacks before anything traces it."""
+    missing = [name for name in vars(Algorithm) if not name.startswith("_") and not hasattr(algorithm, name)]
+    remedy = f"a method also has {', '.join(missing)}: see docs/new_algorithm.md"
+    require(not missing, "algorithm", type(algorithm).__name__, remedy)
+    bound = algorithm.bound
+    remedy = "give a bounder, as so.clip(1.0), or None"
+    require(bound is None or isinstance(bound, Bounder), "bound", bound, remedy)
 
 
 def _unit(algorithm: Any) -> Unit:

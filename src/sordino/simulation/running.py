@@ -28,7 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import sordino
-from sordino.errors import LARGEST_SEED, NO_SUCH_SEED, InvalidInput, require
+from sordino.errors import LARGEST_SEED, NO_SUCH_SEED, InvalidInput, SordinoError, require
 from sordino.models.model import Batch
 from sordino.privacy.accountants import account_of, epsilon_of
 from sordino.privacy.events import Composed, passing_anew
@@ -136,6 +136,7 @@ def simulate(
                 setting=setting,
                 rounds=stop - start,
             )
+            require_bounded(algorithm, info, start, stop)
             w = algorithm.params(carry.server)
             row = metrics_row(stop, task.evaluate(w), info, plan, resolved)
             history.append(row)
@@ -155,6 +156,17 @@ def simulate(
     return Run(
         params, history, resolved.certificate, seconds, transcripts or None, np.stack(models) if models else None
     )
+
+
+def require_bounded(algorithm: Any, info: RoundInfo, start: int, stop: int) -> None:
+    """Stop a run whose certificate is false: its method sends more than the bound that the noise was made for."""
+    count = int(np.sum(info.too_long))
+    if count:
+        rounds = f"round {start}" if stop == start + 1 else f"rounds {start} to {stop - 1}"
+        raise SordinoError(
+            f"{type(algorithm).__name__}.client: {count} messages of {rounds} are longer than the method's bound, to "
+            "which the noise was made, so that no guarantee holds: bound the message last, before it is returned"
+        )
 
 
 def require_seed(seed: int) -> None:

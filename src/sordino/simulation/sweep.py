@@ -31,6 +31,7 @@ from sordino.simulation.running import (
     initial_carry,
     memory_of_a_client,
     metrics_row,
+    require_bounded,
     require_seed,
     room,
     segments,
@@ -259,7 +260,8 @@ def run_block(
         nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
         # The number of rounds is not part of the program: evaluations may lie closer together at the end.
         carry, total = jax.lax.fori_loop(first, stop, round_and_sum, (carry, nothing))
-        means = jax.tree.map(lambda leaf: leaf / (stop - first), total)._replace(dropped=total.dropped)
+        means = jax.tree.map(lambda leaf: leaf / (stop - first), total)
+        means = means._replace(dropped=total.dropped, too_long=total.too_long)
         return carry, means, jax.vmap(measure, in_axes=(0, None, None))(_params(algorithms, carry.server), *test)
 
     if keys.shape[0] > 1:
@@ -310,6 +312,7 @@ def _run_one_block(
         carries, info, measured = run_block(*given, carries, keys, jnp.int32(start), jnp.int32(stop), **static)
         rows = _rows(len(block.points), info, measured)
         for number, history, (here, values) in zip(block.points, histories, rows, strict=True):
+            require_bounded(resolved[number].algorithm, here, start, stop)
             history.append(metrics_row(stop, values, here, points[number].plan, resolved[number]))
         if iterates:
             models.append(_models(algorithms, carries))
