@@ -60,14 +60,14 @@ class RunningSum(NamedTuple):
         return RunningSum(total, jax.tree.map(_lost, self.total, rest, total))
 
 
-def rounding_share(terms: int) -> float:
+def rounding_share(terms: int, scalings: int = 1) -> float:
     """By which share of one term's bound C rounding may move a `RunningSum` of n terms further than that term does.
 
-    Its value is the sum as it rounds, off by u = 2^-24 of at most n C, and the same again where it is scaled and where
-    noise is added: 6 n u for two neighbours. What `rest` loses, u^2 of what is summed so far at every step, comes to
-    less than 2 n u for up to ten million terms.
+    Its value is the sum as it rounds, off by u = 2^-24 of at most n C, and the same again each time it is scaled and
+    where noise is added: (4 + 2 scalings) n u for two neighbours. What `rest` loses, u^2 of what is summed so far at
+    every step, comes to less than 2 n u for up to ten million terms.
     """
-    return 8 * terms * 2.0**-24
+    return (6 + 2 * scalings) * terms * 2.0**-24
 
 
 def _second_half(leaf: jax.Array, half: int) -> jax.Array:

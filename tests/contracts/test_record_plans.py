@@ -13,6 +13,7 @@ import pytest
 import sordino as so
 from sordino.algorithms.local import ClientData
 from sordino.algorithms.minibatch import Broadcast, RecordGradients
+from sordino.data import Dataset, partition
 from sordino.data.augmentation import crop_flip
 from sordino.errors import InvalidInput, Refused
 from sordino.privacy.accountants import account_of, epsilon_of
@@ -27,6 +28,7 @@ from sordino.privacy.events import (
     Sampled,
     event_from_json,
     event_to_json,
+    of_run,
     passing_anew,
 )
 from sordino.privacy.guarantee import OTHERS_ADD_NOISE, OTHERS_LOOK_AWAY
@@ -154,6 +156,40 @@ def test_records_that_overlap_are_said():
 
     assert said(dataclasses.replace(TASK, data=TASK.data._replace(overlapping=True)))
     assert not said(TASK)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "said"), [("iid", False), ("quantity:1", False), ("shards:2", True), ("dirichlet:0.3", True)]
+)
+def test_records_that_their_labels_deal_out_are_said_to_be(scheme, said):
+    """One other label may then move records of others between clients: more than one record's worth."""
+    task = so.task("digits", clients=20, partition=scheme)
+    codes = {warning.code for warning in resolved(task=task, method=so.noisy_mb_sgd(**USUAL)).certificate.warnings}
+    assert ("dealt-by-label" in codes) == said
+    clients = so.plan(so.dp_sgd(server_lr=0.1, bound=so.clip(1.0)), rounds=1, noise_multiplier=1.0, delta=1e-4)
+    codes = {warning.code for warning in clients.resolve(task.d, task.clients, task).certificate.warnings}
+    assert "dealt-by-label" not in codes  # a client is one after it was dealt its records
+
+
+@pytest.mark.parametrize(("scheme", "moved"), [("iid", 1), ("dirichlet:0.3", 2)])
+def test_one_label_moves_no_more_than_its_record_unless_it_deals(scheme, moved):
+    """What the warning rests on: how many places of the dealt records change with one label."""
+    x, y = np.arange(200, dtype=np.float32)[:, None], np.random.default_rng(0).integers(0, 2, 200).astype(np.int32)
+
+    def dealt(y):
+        return partition(Dataset("mine", x, y, x[:2], y[:2], 2), scheme, 10).x[:, 0]
+
+    changes = []
+    for place in range(20):
+        other = y.copy()
+        other[place] = 1 - y[place]
+        changes.append(np.sum(dealt(y) != dealt(other)))
+    assert (max(changes) == 0) if moved == 1 else (max(changes) >= moved)
+
+
+def test_the_hospitals_test_patients_are_chosen_by_label(needs):
+    needs("heart-disease")
+    assert so.task("heart-disease").data.dealt_by_label
 
 
 def test_windows_of_one_text_overlap(needs):
@@ -322,6 +358,7 @@ def test_refused(ask, words):
         (lambda: resolved(method=so.noisy_mb_sgd(lipschitz=1e6, radius=2e-38, smoothness=1.0)), "step_size"),
         (lambda: so.noisy_mb_sgd(**USUAL, order_seed=-1), "order_seed"),
         (lambda: so.noisy_mb_sgd(**USUAL, order_seed=2**64), "order_seed"),
+        (lambda: so.noisy_mb_sgd(**USUAL, order_seed=1.5), "order_seed"),
         (lambda: so.scaffold(local_steps=1, local_lr=0.1, protects="records", weight_decay=math.inf), "weight_decay"),
         (lambda: so.fedavg(local_steps=1, local_lr=0.1, weight_decay=math.inf), "weight_decay"),
         (lambda: so.plan(so.fedavg(local_steps=1, local_lr=0.1), rounds=1, epsilon=[1.0, 2.0], delta=1e-5), "epsilon"),
@@ -418,6 +455,40 @@ def test_clients_who_hold_other_records_are_not_taken_for_the_same():
         epsilon_of(Composed((a, b)), 1e-5, REPLACE)
     again = resolved(epsilon=[1.0, 1.0, 8.0], task=so.task("digits", partition_seed=0, **digits))
     assert again.event_for(Observer.SERVER, 10) == a
+
+
+def test_records_of_a_file_may_have_changed_hands_between_two_runs(tmp_path):
+    """By kind it would have looked like 6.1 for a record that pays 6 with one hospital and then with the other: 9.1."""
+    rng = np.random.default_rng(0)
+    x, path = rng.normal(size=(40, 3)), tmp_path / "patients.csv"
+
+    def task(owners):
+        rows = [f"{owner},{n % 2},train,{','.join(map(str, x[n]))}" for n, owner in enumerate(owners)]
+        tests = [f"a,{n % 2},test,{','.join(map(str, x[n]))}" for n in range(4)]
+        path.write_text("\n".join(["client,label,split,u,v,w", *rows, *tests]) + "\n")
+        return so.task(f"csv:{path}", classes=2)
+
+    def event(task, epsilon):
+        ours = so.noisy_mb_sgd(lipschitz=1.0, radius=3.0, smoothness=1.0)
+        return resolved(epsilon=epsilon, task=task, method=ours).event_for(Observer.SERVER, 10)
+
+    owners = ["a"] * 20 + ["b"] * 20
+    before = task(owners)
+    a, b = event(before, [1.0, 6.0]), event(task(owners[::-1]), [6.0, 1.0])
+    with pytest.raises(InvalidInput, match="sorted alike"):
+        epsilon_of(Composed((a, b)), 1e-5, REPLACE)
+    assert epsilon_of(Composed((a, event(before, [1.0, 6.0]))), 1e-5, REPLACE) > 6  # of one task, in one sweep
+    # A run that is taken up again has made another task of the same file, and goes on in its own name.
+    assert of_run(a, "run 1") == of_run(event(task(owners), [1.0, 6.0]), "run 1") != of_run(a, "run 2")
+
+
+@pytest.mark.parametrize(("start", "size"), [([0, 3], [5, 9]), ([0, 5], [5, 20]), ([-3, 5], [5, 9])])
+def test_clients_hold_records_of_their_own(start, size):
+    data = TASK.data._replace(
+        x=TASK.data.x[:14], y=TASK.data.y[:14], start=np.int32(start), size=np.int32(size), names=()
+    )
+    with pytest.raises(InvalidInput, match="parts that do not overlap"):
+        dataclasses.replace(TASK, data=data)
 
 
 def test_a_record_has_one_holder():

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -382,6 +383,44 @@ def test_what_would_release_something_else_is_not_resumed(tmp_path, monkeypatch)
     with jax.threefry_partitionable(False), pytest.raises(InvalidInput, match="version"):
         so.simulate(plan, TASK, folder=tmp_path / "run", resume=True)
     so.simulate(plan, TASK, folder=tmp_path / "run", resume=True)
+
+
+def test_a_loss_that_holds_other_numbers_is_another_loss_however_it_is_wrapped(tmp_path):
+    """The same noise on messages of the two would show the records that they weigh differently."""
+    plan = so.plan(so.dp_sgd(server_lr=0.1, bound=so.clip(1.0)), rounds=1, noise_multiplier=1.0, delta=1e-4)
+    plain = TASK.model.loss
+
+    def compiled(weights):
+        held = jnp.asarray(weights)
+        return jax.jit(lambda params, batch: jnp.sum(held) * plain(params, batch))
+
+    def looped(weights):
+        held = jnp.asarray(weights)
+
+        def loss(params, batch):
+            return jax.lax.scan(lambda s, x: (s + jax.jit(lambda x: x * held[0])(x), None), plain(params, batch), held)[
+                0
+            ]
+
+        return loss
+
+    def asking(weights):
+        held, number = np.float32(sum(weights)), jax.ShapeDtypeStruct((), np.float32)
+        return lambda params, batch: jax.pure_callback(lambda: held, number) * plain(params, batch)
+
+    def task(loss):
+        return dataclasses.replace(TASK, model=TASK.model._replace(loss=loss, linear=None))
+
+    for number, wrap in enumerate((compiled, looped)):
+        folder = tmp_path / str(number)
+        so.simulate(plan, task(wrap([1.0, 2.0])), folder=folder)
+        with pytest.raises(InvalidInput, match="loss, chunk or devices have changed since"):
+            so.simulate(plan, task(wrap([1.0, 3.0])), folder=folder, resume=True)
+        so.simulate(plan, task(wrap([1.0, 2.0])), folder=folder, resume=True)
+    asked = task(asking([1.0]))
+    so.simulate(plan, asked, folder=tmp_path / "asked")
+    with pytest.raises(InvalidInput, match="loss, chunk or devices have changed since"):  # for what could be known
+        so.simulate(plan, asked, folder=tmp_path / "asked", resume=True)
 
 
 def test_a_run_killed_while_its_ledger_is_created_can_be_run_or_resumed(tmp_path, monkeypatch):

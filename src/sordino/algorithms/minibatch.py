@@ -564,7 +564,8 @@ def _asked(
     for name, constant in (("smoothness", smoothness), ("feature_bound", feature_bound)):
         if constant is not None:
             require_float32(name, constant)
-    require(0 <= order_seed <= LARGEST_SEED, "order_seed", order_seed, "must lie in [0, 2^32), as other seeds do")
+    whole = isinstance(order_seed, int) and 0 <= order_seed <= LARGEST_SEED
+    require(whole, "order_seed", order_seed, "must be a whole number in [0, 2^32), as other seeds are")
     K = None
     if batch_size is not None:
         K = tuple(batch_size) if isinstance(batch_size, list | tuple) else (batch_size,)

@@ -58,6 +58,18 @@ class Piecewise:
         return jnp.asarray(self.values)[j]
 
 
+@pytree
+@dataclass(frozen=True)
+class Own:
+    """eta_k = function(k), of somebody's own; its numbers are fixed."""
+
+    function: Callable[[jax.Array], Scalar] = field(metadata={"static": True})
+
+    def __call__(self, k: jax.Array) -> Scalar:
+        """The step size of round k."""
+        return self.function(k)
+
+
 def constant(value: float) -> Constant:
     """The same step size in every round."""
     require_float32("learning rate", value)
@@ -67,7 +79,7 @@ def constant(value: float) -> Constant:
 def geometric(value: float, decay: float) -> Geometric:
     """`value` in round 0, times `decay` after every round."""
     require_float32("learning rate", value)
-    require(0 < decay <= 1, "decay", decay, "must lie in (0, 1]")
+    require(0 < decay <= 1, "decay", decay, "decay must lie in (0, 1]")
     return Geometric(value, decay)
 
 
@@ -99,5 +111,6 @@ def _schedule(what: Any) -> Schedule:
     if isinstance(what, dict) and set(what) == {"values", "until"}:
         return piecewise(tuple(map(float, what["values"])), tuple(what["until"]))
     if callable(what):
-        return what
+        is_leaf = jax.tree.leaves(what) == [what]  # a plain function is no pytree, which a method's parts must be
+        return Own(what) if is_leaf else what
     raise InvalidInput("learning rate", what, "use a number, {start, decay} or {values, until}")

@@ -28,6 +28,7 @@ class Dataset(NamedTuple):
     tests_clients: bool | None = False  # whether the test records are natural clients' too; None: nobody can tell
     black: tuple[float, ...] = (0.0,)  # a black pixel of images, by channel: standardised ones have it below 0
     overlapping: bool = False  # whether records share what they are made of, as windows of one text do
+    split_by_label: bool = False  # whether one record's label may decide which others are test records
 
 
 class FederatedData(NamedTuple):
@@ -45,3 +46,4 @@ class FederatedData(NamedTuple):
     tests_clients: bool | None = False
     overlapping: bool = False
     dealt_anew: bool = False  # whether records of natural clients were dealt to others
+    dealt_by_label: bool = False  # whether one record's label may decide who holds others, or which are test records

@@ -110,6 +110,7 @@ def load_heart_disease() -> Dataset:
         client=hospital[~test],
         client_names=tuple(_HOSPITALS),
         tests_clients=True,
+        split_by_label=True,
     )
 
 

@@ -49,6 +49,7 @@ def partition(dataset: Dataset, scheme: str, clients: int | None = None, seed: i
         dataset.tests_clients if scheme == "natural" else False,
         dataset.overlapping,
         dealt_anew=scheme != "natural" and dataset.client is not None,
+        dealt_by_label=dataset.split_by_label or scheme.startswith(("shards", "dirichlet")),
     )
 
 

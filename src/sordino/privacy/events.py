@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -24,6 +24,7 @@ from sordino.privacy.sampling import (
 )
 
 __all__ = [
+    "UNTOLD",
     "Approximate",
     "Assumed",
     "ByHolder",
@@ -43,6 +44,7 @@ __all__ = [
     "ZeroConcentrated",
     "event_from_json",
     "event_to_json",
+    "of_run",
     "parts_of",
     "passing_anew",
     "sampled",
@@ -249,13 +251,17 @@ class Parallel(Event):
         require(len(self.events) > 0, "events", self.events, "give at least one")
 
 
+UNTOLD = ", untold "  # in a sorting: who holds what is known to what follows alone
+
+
 @dataclass(frozen=True)
 class ByHolder(Event):
     """A release that costs the records of each client what that client's event says, the clients always in one order.
 
     A record has one holder for good, so that over many rounds it pays for one of the events, again and again. Where
     clients of one kind share an event, `sorting` names who holds which records and is of which kind: releases that
-    differ in it cannot be composed event by event. Without a name, that the holders are the same is on who composes.
+    differ in it cannot be composed event by event. After `UNTOLD` it names the task, or the run (`of_run`), beyond
+    which records may have changed hands. Without a name, that the holders are the same is on who composes.
     """
 
     events: tuple[Event, ...]
@@ -320,16 +326,34 @@ def parts_of(event: Event) -> Iterator[Event]:
 
 
 def passing_anew(event: Event, name: str) -> Event:
-    """The event with passes over the data that are not those of other events: of a run of its own, say."""
-    if isinstance(event, Disjoint):
-        return Disjoint(passing_anew(event.event, name), f"{event.of}, {name}")
+    """The event with passes over the data that are not those of other events."""
+
+    def rename(event: Event) -> Event:
+        return Disjoint(event.event, f"{event.of}, {name}") if isinstance(event, Disjoint) else event
+
+    return _mapped(event, rename)
+
+
+def of_run(event: Event, name: str) -> Event:
+    """The event as one of a run of its own: it passes over the data anew, and records may have changed hands."""
+
+    def rename(event: Event) -> Event:
+        if isinstance(event, ByHolder) and UNTOLD in event.sorting:
+            return ByHolder(event.events, event.sorting.partition(UNTOLD)[0] + UNTOLD + name)
+        return event
+
+    return _mapped(passing_anew(event, name), rename)
+
+
+def _mapped(event: Event, change: Callable[[Event], Event]) -> Event:
+    """The event with every event inside it changed, and then itself."""
 
     def inside(value: Any) -> Any:
         if isinstance(value, tuple):
             return tuple(map(inside, value))
-        return passing_anew(value, name) if isinstance(value, Event) else value
+        return _mapped(value, change) if isinstance(value, Event) else value
 
-    return dataclasses.replace(event, **{key: inside(value) for key, value in vars(event).items()})
+    return change(dataclasses.replace(event, **{key: inside(value) for key, value in vars(event).items()}))
 
 
 def event_to_json(event: Event) -> dict[str, Any]:

@@ -31,6 +31,7 @@ SHORTLY = {
     "shape-depends-on-data": "the model's shape gives the largest label away, which is not covered",
     "measured-on-clients": "what is measured on the clients' own records is not covered",
     "clients-dealt-anew": "of the clients as they are dealt here, not of the data's own",
+    "dealt-by-label": "of records as they are held here: labels decided who holds what, or what is a test record",
     "names-are-clients": "whoever is under several names counts as several",
     "records-overlap": "records overlap: one of them is covered, not what several share",
     "step-size-cost": "the release of the step size takes a noticeable part of epsilon",

@@ -524,6 +524,12 @@ def _warnings_about(task: Task | None, unit: Unit) -> Iterator[Warning]:
             "is about one of these, and not about one of the data's own, who may be in all of them"
         )
         yield Warning("clients-dealt-anew", text)
+    if task.data.dealt_by_label and unit is Unit.RECORD:
+        text = (
+            "who holds which records, or which of them are test records, was decided by their labels: what is promised "
+            "is about one record of a client as they are held here, and not about one before they were dealt"
+        )
+        yield Warning("dealt-by-label", text)
     if task.data.names:
         text = f"whoever is under several names, or in several clients' records, counts as several {unit}s"
         yield Warning("names-are-clients", text)

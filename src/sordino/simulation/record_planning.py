@@ -37,6 +37,7 @@ from sordino.privacy.accountants import epsilon_of
 from sordino.privacy.calibration import calibrate, calibrate_gaussian
 from sordino.privacy.certification import certify
 from sordino.privacy.events import (
+    UNTOLD,
     Approximate,
     ByHolder,
     Disjoint,
@@ -199,8 +200,10 @@ def resolve_records(
     if plan.trust == "shuffle" and private and not _hides(views[(Observer.SERVER,)]):
         text = "this few messages over this many rounds hide nothing: the noise is that of trust local"
         certificate += Certificate((), (Warning("shuffle-adds-nothing", text),))
-    who = (task.dealt, clients.names)
-    releases = tuple(("gradient", observers, _for_ledger(seen, views, who)) for observers, seen in views.items())
+    who, untold = (task.dealt, clients.names), "" if task.dealt else UNTOLD + f"task {task.token}"
+    releases = tuple(
+        ("gradient", observers, _for_ledger(seen, views, who, untold)) for observers, seen in views.items()
+    )
     said = {"parameters": float(d), "clients": float(len(std)), "planned_cohort": public.cohort} | {
         "bits_per_message": 32.0 * d * getattr(algorithm, "message_parts", 1),
         **({"assumed": _assumptions(plan, clients, constants)} if constants else {}),
@@ -233,8 +236,9 @@ def about_sums(what: str, share: float, remedy: str) -> tuple[Warning, ...]:
 
 
 def _about_means(K: int) -> tuple[Warning, ...]:
-    """One record, replaced, is to move a sum by twice the bound."""
-    return about_sums(f"means of {K} gradients", rounding_share(K) / 2, "take a smaller batch_size")
+    """One record, replaced, is to move a sum by twice the bound; the sum is divided by K and multiplied by a weight."""
+    share = rounding_share(K, scalings=2) / 2
+    return about_sums(f"means of {K} gradients", share, "take a smaller batch_size")
 
 
 def _about_records(task: Task) -> tuple[Warning, ...]:
@@ -447,10 +451,11 @@ def shuffled_event(x: float, messages: int, sampling: Sampling, rounds: int, del
 # --- What is promised ---------------------------------------------------------------------------------------------
 
 
-def _for_ledger(seen: Any, views: dict[Any, Any], who: Any) -> Event:
+def _for_ledger(seen: Any, views: dict[Any, Any], who: Any, untold: str) -> Event:
     """The event of a round, by kind of client: those with the same costs against everybody are one.
 
-    `who` says which records which client holds; with who is of which kind it makes up the name of this sorting.
+    `who` says which records which client holds; with who is of which kind it makes up the name of this sorting, and
+    `untold` is added to it where that is known to one task alone.
     """
     if isinstance(seen, Event):
         return seen
@@ -461,7 +466,7 @@ def _for_ledger(seen: Any, views: dict[Any, Any], who: Any) -> Event:
     if len(kinds) == 1:
         return by_client[0][place]
     sorting = hashlib.sha256(repr((who, [kinds[kind] for kind in by_client])).encode()).hexdigest()[:16]
-    return ByHolder(tuple(kind[place] for kind in kinds), sorting)
+    return ByHolder(tuple(kind[place] for kind in kinds), sorting + untold)
 
 
 def _certified(plan: Plan, clients: _Clients, observer: Observer, seen: Any, assumed: tuple[str, ...]) -> Certificate:

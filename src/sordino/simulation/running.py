@@ -16,7 +16,7 @@ import platform
 import re
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,12 +26,13 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import Literal
 
 import sordino
 from sordino.errors import LARGEST_SEED, NO_SUCH_SEED, InvalidInput, SordinoError, require
 from sordino.models.model import Batch
 from sordino.privacy.accountants import account_of, epsilon_of
-from sordino.privacy.events import Composed, passing_anew
+from sordino.privacy.events import Composed, of_run
 from sordino.privacy.guarantee import Certificate
 from sordino.privacy.ledger import Ledger, LedgerRecord, of_one_round, read_ledger
 from sordino.simulation.checkpoint import load_checkpoint, save_checkpoint, write_atomically
@@ -348,7 +349,7 @@ class RunFiles:
         records = _digest_of_secrets(task, seed, setting).hex()
         # Another run goes through the records anew.
         releases = tuple(
-            (name, observers, passing_anew(event, f"run {name_of_run}")) for name, observers, event in resolved.releases
+            (name, observers, of_run(event, f"run {name_of_run}")) for name, observers, event in resolved.releases
         )
         if record is not None:
             entered = _entered(record, folder, description, releases)
@@ -434,7 +435,22 @@ def _digest_of_secrets(task: Task, seed: int, setting: Setting) -> bytes:
     w, x, y = task.initial(jax.random.key(seed)), task.records.x[:1], task.records.y[:1]
     program = jax.make_jaxpr(jax.grad(task.loss))(w, Batch(x, y, jnp.ones(1)))
     text = re.sub("0x[0-9a-f]+", "", f"{program} {task.augment!r}")  # less where functions lie in memory
-    return digest_of(task.records, w, text, program.consts, repr((seed, setting.chunk, setting.devices)))
+    constants = list(_constants(program.jaxpr, program.consts))
+    return digest_of(task.records, w, text, constants, repr((seed, setting.chunk, setting.devices)))
+
+
+def _constants(program: Any, own: Sequence[Any]) -> Iterator[Any]:
+    """What a program has of its own, and so have the programs inside it, as a loss that is compiled already."""
+    yield from own
+    for step in program.eqns:
+        if step.primitive.name in ("pure_callback", "io_callback"):
+            yield secrets.token_bytes(16)  # what Python would answer is not known: such a run is never the same again
+        yield from (value.val for value in step.invars if isinstance(value, Literal))
+        for inside in jax.tree.leaves(step.params, is_leaf=lambda value: hasattr(value, "eqns")):
+            if hasattr(inside, "jaxpr"):
+                yield from _constants(inside.jaxpr, inside.consts)
+            elif hasattr(inside, "eqns"):
+                yield from _constants(inside, ())
 
 
 def _digest_of_generator() -> str:

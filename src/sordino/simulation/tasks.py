@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -51,16 +52,27 @@ class Task:
     augment: Augment | None = None  # what a client does to its records before a gradient
     starts_near_data: bool = False  # whether w_0 is made from the clients' data, as near a known minimiser
     objective: Model | None = None  # what the test loss is, where clients train on another
-    dealt: str = ""  # by which rule records got to their clients: two tasks with one text hold them alike
+    dealt: str = ""  # by which rule records got to their clients: two tasks with one text hold them alike; "": unknown
 
     def __post_init__(self) -> None:
-        """Nobody comes with nothing: a client without records would have to look at another's; nor does the test."""
+        """Nobody comes with nothing, which would mean to look at another's records, or with another's; nor the test."""
         remedy = "holds no test records, on which models are measured: add some (rows of split test, or test.npz)"
         require(len(self.data.x_test) > 0, "task", self.name, remedy)
         empty = np.flatnonzero(np.asarray(self.data.size) < 1)
         if len(empty):
             names = self.data.names or [f"client {number}" for number in range(len(self.data.size))]
             raise InvalidInput("clients", names[empty[0]], "holds no records: leave it out, or give it some")
+        start, size = (np.asarray(part, np.int64) for part in (self.data.start, self.data.size))
+        order = np.argsort(start, kind="stable")
+        ends = (start + size)[order]
+        apart = start.min() >= 0 and bool(np.all(ends[:-1] <= start[order][1:])) and ends[-1] <= len(self.data.x)
+        remedy = f"start and size must cut the {len(self.data.x)} records into parts that do not overlap"
+        require(apart, "clients", self.name, remedy)
+
+    @cached_property
+    def token(self) -> str:
+        """A name that no other task has, were it made from the same files."""
+        return secrets.token_hex(8)
 
     @property
     def clients(self) -> int:
@@ -202,7 +214,8 @@ def task(
         data,
         made,
         augment=change,
-        dealt=f"{name}, {scheme}, {clients}, {partition_seed}, {options}",
+        # Files of somebody's own may hold other records, or other clients', the next time.
+        dealt="" if ":" in name else f"{name}, {scheme}, {clients}, {partition_seed}, {options}",
     )
 
 
