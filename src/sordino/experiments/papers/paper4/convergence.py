@@ -4,9 +4,9 @@
 
 *Rate.* alpha-NormEC as Corollary 1 has it: server normalization, alpha > beta, g_i^0 = grad f_i(x^0) + e with
 ||e|| = R = D / sqrt(K+1), gamma = (beta / L_max) D / ((alpha + D) sqrt(K+1)). For each K there are runs from several
-x^0; the mean over these of min_k ||grad f(x^k)|| against K on logarithmic scales has a slope, which the corollary has
-at -1/2 or below. A run may pass close to a stationary point by luck, so the mean over k, which is what the proof
-bounds, stands beside it.
+x^0; the mean over these of min_k ||grad f(x^k)|| against K on logarithmic scales has a slope. The corollary bounds it
+by a multiple of K^(-1/2), which a figure far below its bound may approach with any slope. A run may pass close to a
+stationary point by luck, so the mean over k, which is what the proof bounds, stands beside it.
 
 *Private bound.* Theorem 2 with d sigma^2 where the paper has sigma^2 (its noise has d coordinates):
 
@@ -52,6 +52,11 @@ PROBLEMS = {"robust regression": 0.0, "with non-convex regulariser": 0.1}  # lam
 HORIZONS = (100, 300, 1000, 3000, 10_000)
 ALPHA, BETA, D = 1.1, 1.0, 1.0  # of Corollary 1
 STARTS = 50
+HOW_IT_WAS_CHOSEN = (
+    "The statistic was chosen after seeing results: a first run with 10 starts and the geometric mean over starts gave "
+    "-0.380 +- 0.293 for the regularised problem, pulled by lucky near-zero passes; then 50 starts and the arithmetic "
+    "mean were taken, both at once."
+)
 
 
 class Problem:
@@ -201,10 +206,11 @@ def row(name: str, column: str, mean: float, paper: float | None = None) -> dict
     return {"row": name, "column": column, "paper": paper, "mean": mean, "std": None, "seeds": [0]}
 
 
-def write(name: str, metric: str, rows: list[dict[str, Any]], commit: str) -> None:
+def write(name: str, metric: str, rows: list[dict[str, Any]], commit: str, note: str = "") -> None:
     """A result; these runs are measurements of convergence and promise nobody anything."""
     made = provenance("python -m sordino.experiments.papers.paper4.convergence", commit)
     result = {"name": name, "metric": metric, "rows": rows, "guarantees": [], "provenance": made}
+    result |= {"note": note} if note else {}
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
 
@@ -251,7 +257,7 @@ def main() -> None:
         return
     write(
         "convergence",
-        f"slope of log ||grad f(x^k)|| over log K, {STARTS} starts; Corollary 1 proves -0.5",
+        f"slope of log ||grad f(x^k)|| over log K, {STARTS} starts; Corollary 1 proves a bound of slope -0.5",
         [
             row(name, f"{which} over k", found[f"{which}_slope"][0], -0.5)
             | {"half_width_95": found[f"{which}_slope"][1], "K": found["K"], "figures": found[which]}
@@ -259,16 +265,18 @@ def main() -> None:
             for which in ("min", "mean")
         ],
         commit,
+        HOW_IT_WAS_CHOSEN,
     )
     measured = [
         row(name, f"{noise}: measured", found["least_mean"], found["bound_without_d"]) | {"seeds": list(range(seeds))}
         for (name, noise), found in bounds.items()
     ]
     proven = [row(name, f"{noise}: bound with the factor d", found["bound"]) for (name, noise), found in bounds.items()]
+    first = [row(name, f"{noise}: at k = 0", found["first"]) for (name, noise), found in bounds.items()]
     write(
         "private-bound",
         f"least over k <= {K} of the mean ||grad f(x^k)|| (paper: Theorem 2's bound as printed)",
-        measured + proven,
+        measured + proven + first,
         commit,
     )
     write(
