@@ -397,8 +397,8 @@ def _too_long(algorithm: Any, received: Any, g: Vector, setting: Setting) -> jax
     bound = bound_of(algorithm, received)
     if setting.trust == "none" or bound is None:
         return jnp.bool_(False)
-    share = g / bound.bound  # lengths near the largest float32 have no squares
-    return ~(jnp.vdot(share, share) <= (1 + SLACK) ** 2)  # nor is NaN within anything
+    # Squares of lengths beyond 1e19 are infinite on both sides and equal; NaN is within nothing.
+    return ~(jnp.vdot(g, g) <= (1 + SLACK) ** 2 * jnp.square(jnp.float32(bound.bound)))
 
 
 @functools.partial(jax.jit, static_argnames=("predict", "batch"))
