@@ -70,7 +70,7 @@ class ClientData:
 @pytree
 @dataclass(frozen=True)
 class LocalTraining:
-    """E steps w <- w - eta_k v, v <- momentum v + gradient + weight_decay w, full-batch or on mini-batches."""
+    """E steps v <- momentum v + gradient + weight_decay w, w <- w - eta_k v, full-batch or on mini-batches."""
 
     lr: Any  # eta_k, a Schedule
     momentum: Scalar | None  # None: no v to keep
