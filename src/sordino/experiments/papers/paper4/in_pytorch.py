@@ -191,6 +191,8 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--evaluate-every", type=int, default=700)
     given = parser.parse_args()
+    if not given.data.is_file():
+        parser.error(f"--data {given.data}: there is no such file; `sordino data fetch cifar10` says where to get it")
     torch.manual_seed(given.seed)
     torch.backends.cudnn.benchmark = True
     device = "cuda" if torch.cuda.is_available() else "cpu"
