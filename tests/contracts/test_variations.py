@@ -158,7 +158,7 @@ def test_a_mistake_of_set_does_not_name_a_line_that_is_not_there(write):
     with pytest.raises(InvalidInput) as caught:
         load_sweep(write(), ("algorithm.momentum=[]",))
     assert "None" not in str(caught.value)
-    assert "cfg.toml: [algorithm] momentum = []" in str(caught.value)
+    assert "cfg.toml, --set: [algorithm] momentum = []" in str(caught.value)
 
 
 def test_a_wrong_value_of_one_point_is_found_before_any_runs(write):
