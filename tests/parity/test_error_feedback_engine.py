@@ -54,7 +54,11 @@ def circumstances(trust, mechanism, cohort):
             {"trust": "local", "cohort": Poisson(0.5)},
             marks=pytest.mark.slow,
         ),
-        ({"memory": "noisy", "memory_clip": 0.5, "memory_rounds": 2}, {"trust": "local", "cohort": FixedSize(4)}),
+        pytest.param(
+            {"memory": "noisy", "memory_clip": 0.5, "memory_rounds": 2},
+            {"trust": "local", "cohort": FixedSize(4)},
+            marks=pytest.mark.slow,
+        ),
         ({"memory": "secure-average", "memory_clip": 0.5}, {"trust": "local", "cohort": Full()}),
         ({"bound": None, "top_k": 2, "memory": "exact"}, {"trust": "none", "cohort": Full()}),
         ({"remember_noise": True}, {"trust": "local", "cohort": Full()}),

@@ -216,7 +216,10 @@ def together() -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    "options", [{"at_a_time": n} for n in (1, 2, 3, 5)] + [{"chunk": n} for n in (1, 7, 10)], ids=str
+    "options",
+    [{"at_a_time": 2}, {"at_a_time": 5}, {"chunk": 1}, {"chunk": 7}]
+    + [pytest.param(more, marks=pytest.mark.slow) for more in ({"at_a_time": 1}, {"at_a_time": 3}, {"chunk": 10})],
+    ids=str,
 )
 def test_how_many_at_a_time_does_not_matter(together, options):
     """Two of three rates, and then two of three seeds, leave a batch that is filled up with what it has already."""
