@@ -366,6 +366,15 @@ def test_what_would_release_something_else_is_not_resumed(tmp_path, monkeypatch)
     def elsewhere(key):
         return jax.tree.map(lambda leaf: leaf + 1, TASK.model.init(key))
 
+    changed = dataclasses.replace(TASK, augment=lambda key, x: 0.5 * x)
+    so.simulate(plan, changed, folder=tmp_path / "changed")
+    with pytest.raises(InvalidInput, match="chunk or devices have changed since"):
+        so.simulate(
+            plan, dataclasses.replace(TASK, augment=lambda key, x: 0.9 * x), folder=tmp_path / "changed", resume=True
+        )
+    so.simulate(
+        plan, dataclasses.replace(TASK, augment=lambda key, x: 0.5 * x), folder=tmp_path / "changed", resume=True
+    )
     others = [
         dataclasses.replace(TASK, model=TASK.model._replace(loss=halved, linear=None)),
         dataclasses.replace(TASK, model=TASK.model._replace(init=elsewhere)),
@@ -391,8 +400,8 @@ def test_a_loss_that_holds_other_numbers_is_another_loss_however_it_is_wrapped(t
     plain = TASK.model.loss
 
     def compiled(weights):
-        held = jnp.asarray(weights)
-        return jax.jit(lambda params, batch: jnp.sum(held) * plain(params, batch))
+        held, key = jnp.asarray(weights), jax.random.key(3)
+        return jax.jit(lambda params, batch: (jnp.sum(held) + jax.random.uniform(key)) * plain(params, batch))
 
     def looped(weights):
         held = jnp.asarray(weights)

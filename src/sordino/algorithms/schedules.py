@@ -58,18 +58,6 @@ class Piecewise:
         return jnp.asarray(self.values)[j]
 
 
-@pytree
-@dataclass(frozen=True)
-class Own:
-    """eta_k = function(k), of somebody's own; its numbers are fixed."""
-
-    function: Callable[[jax.Array], Scalar] = field(metadata={"static": True})
-
-    def __call__(self, k: jax.Array) -> Scalar:
-        """The step size of round k."""
-        return self.function(k)
-
-
 def constant(value: float) -> Constant:
     """The same step size in every round."""
     require_float32("learning rate", value)
@@ -110,7 +98,7 @@ def _schedule(what: Any) -> Schedule:
         return geometric(float(what["start"]), float(what["decay"]))
     if isinstance(what, dict) and set(what) == {"values", "until"}:
         return piecewise(tuple(map(float, what["values"])), tuple(what["until"]))
-    if callable(what):
-        is_leaf = jax.tree.leaves(what) == [what]  # a plain function is no pytree, which a method's parts must be
-        return Own(what) if is_leaf else what
+    # A plain function is no pytree, which a method's parts must be, and does not show its numbers to who resumes a run.
+    if callable(what) and jax.tree.leaves(what) != [what]:
+        return what
     raise InvalidInput("learning rate", what, "use a number, {start, decay} or {values, until}")

@@ -68,10 +68,10 @@ def _debug_round(
 def _require_bounded(algorithm: Any, received: Any, sums: Sums, round: int, client: int) -> None:
     """The certificate rests on the bound: a message that exceeds it is a bug of the method."""
     bound = engine.bound_of(algorithm, received)
-    norm = float(jnp.linalg.norm(sums.clean))
-    if bound is not None and norm > float(bound.bound) * (1 + 1e-5):
+    if bound is not None and engine.too_long(sums.clean, bound):
+        times = float(jnp.linalg.norm(sums.clean / bound.bound))
         raise SordinoError(
-            f"round {round}, client {client}, stage client: the message has norm {norm:g}, above its bound "
+            f"round {round}, client {client}, stage client: the message is {times:g} times as long as its bound "
             f"{float(bound.bound):g}; bound it last, before it is returned"
         )
 

@@ -258,6 +258,8 @@ def digest_of(*parts: Any) -> bytes:
             digest.update(part.encode() if isinstance(part, str) else part)
         else:
             for leaf in jax.tree.leaves(part):
+                if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+                    leaf = jax.random.key_data(leaf)
                 digest.update(np.ascontiguousarray(leaf).reshape(-1).view(np.uint8).data)
     return digest.digest()
 
@@ -432,11 +434,15 @@ def _digest_of_secrets(task: Task, seed: int, setting: Setting) -> bytes:
 
     And of the order in which sums are added up, on which last bits hang: the chunk follows from the largest client.
     """
-    w, x, y = task.initial(jax.random.key(seed)), task.records.x[:1], task.records.y[:1]
-    program = jax.make_jaxpr(jax.grad(task.loss))(w, Batch(x, y, jnp.ones(1)))
-    text = re.sub("0x[0-9a-f]+", "", f"{program} {task.augment!r}")  # less where functions lie in memory
-    constants = list(_constants(program.jaxpr, program.consts))
-    return digest_of(task.records, w, text, constants, repr((seed, setting.chunk, setting.devices)))
+    key, x, y = jax.random.key(seed), task.records.x[:1], task.records.y[:1]
+    w = task.initial(key)
+    programs = [jax.make_jaxpr(jax.grad(task.loss))(w, Batch(x, y, jnp.ones(1)))]
+    if task.augment is not None:
+        programs.append(jax.make_jaxpr(task.augment)(key, x))
+    # Less where functions lie in memory.
+    texts = [re.sub("0x[0-9a-f]+", "", str(program)) for program in programs]
+    constants = [value for program in programs for value in _constants(program.jaxpr, program.consts)]
+    return digest_of(task.records, w, *texts, constants, repr((seed, setting.chunk, setting.devices)))
 
 
 def _constants(program: Any, own: Sequence[Any]) -> Iterator[Any]:
