@@ -35,6 +35,7 @@ def network():
     return model, model.init(jax.random.key(0))
 
 
+@pytest.mark.slow
 def test_scores_are_the_textbooks(network):
     model, params = network
     keys = iter(jax.random.split(jax.random.key(1), 99))

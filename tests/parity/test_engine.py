@@ -170,7 +170,7 @@ def debugged(method: Any, mechanism: Any, records: Records, **options: Any) -> A
         (so.clip(0.5), {}),
         pytest.param(so.normalize(0.5), {"cohort": Poisson(0.4)}, marks=pytest.mark.slow),
         pytest.param(ADAPTIVE, {"cohort": FixedSize(4), "extra": True}, marks=pytest.mark.slow),
-        (so.clip(0.5), {"trust": "local"}),
+        pytest.param(so.clip(0.5), {"trust": "local"}, marks=pytest.mark.slow),
         pytest.param(so.clip(0.5), {"trust": "local", "cohort": Unreliable(2, 5)}, marks=pytest.mark.slow),
         pytest.param(None, {"trust": "none"}, marks=pytest.mark.slow),
     ],

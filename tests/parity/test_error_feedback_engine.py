@@ -121,8 +121,8 @@ MECHANISMS = {
     [
         ("gaussian", Full(), {}),
         ("gaussian", FixedSize(4), {"memory": "noisy", "memory_clip": 0.5, "memory_rounds": 2}),
-        ("laplace", Full(), {}),
-        ("privunit", Full(), {}),
+        pytest.param("laplace", Full(), {}, marks=pytest.mark.slow),
+        pytest.param("privunit", Full(), {}, marks=pytest.mark.slow),
         ("binomial", Poisson(0.5), {}),
     ],
     ids=lambda value: str(value) if not isinstance(value, dict) else ", ".join(value),

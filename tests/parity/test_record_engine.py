@@ -49,9 +49,8 @@ def two_rounds(method, engine=run_rounds, cohort="unreliable:2-4", trust="local"
     return np.asarray(jax.flatten_util.ravel_pytree(carry.server)[0]), info
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name != "sgd" else ()) for name in METHODS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", METHODS)
 def test_chunks_and_the_debug_engine(name):
     method = METHODS[name]
     whole, info = two_rounds(method)

@@ -425,7 +425,7 @@ def test_a_loss_that_holds_other_numbers_is_another_loss_however_it_is_wrapped(t
         so.simulate(plan, task(wrap([1.0, 2.0])), folder=folder)
         with pytest.raises(InvalidInput, match="loss, chunk or devices have changed since"):
             so.simulate(plan, task(wrap([1.0, 3.0])), folder=folder, resume=True)
-        so.simulate(plan, task(wrap([1.0, 2.0])), folder=folder, resume=True)
+    so.simulate(plan, task(compiled([1.0, 2.0])), folder=tmp_path / "0", resume=True)
     asked = task(asking([1.0]))
     so.simulate(plan, asked, folder=tmp_path / "asked")
     with pytest.raises(InvalidInput, match="loss, chunk or devices have changed since"):  # for what could be known

@@ -124,7 +124,7 @@ def losses(runs: list[Any]) -> list[float]:
 # --- Every point --------------------------------------------------------------------------------------------------
 
 
-ALWAYS = ("poisson", "remembered noise")  # the other kinds compile for as long and are left to `make test-all`
+ALWAYS = ("poisson",)  # the other kinds compile for as long and are left to `make test-all`
 
 
 @pytest.mark.parametrize(
@@ -245,6 +245,7 @@ def test_blocks_hold_every_point_and_are_not_too_large(at_a_time):
     assert len({(block.setting, len(block.members), len(block.seeds)) for block in blocks}) == 1  # one program
 
 
+@pytest.mark.slow
 def test_iterates():
     points = points_of("full")[:3]
     for run, point in zip(sweep(points, TASK, iterates=True, at_a_time=2), points, strict=True):
@@ -385,7 +386,12 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("other", OTHERS)
+COMPILED = ("steps", "trust", "model")  # programs of their own, left to `make test-all`
+
+
+@pytest.mark.parametrize(
+    "other", [pytest.param(other, marks=pytest.mark.slow if other in COMPILED else ()) for other in OTHERS]
+)
 def test_nothing_goes_on_from_another_block(tmp_path, segments_run, other):
     with pytest.raises(Killed):
         sweep([Point(plan(fedavg(0.1, 1.0)), 0)], TASK, evaluate_every=3, unfinished=tmp_path, progress=kill_after(0.5))

@@ -116,6 +116,7 @@ def test_a_message_holds_the_noise_of_its_steps_and_no_other(K):
         np.testing.assert_allclose(c, y / (K * ETA), rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_the_engine_adds_nothing():
     """The server's x and c are those of the messages as sent, with a transcript and without."""
     plan = planned(2, noise_multiplier=2.0, trust="local")
