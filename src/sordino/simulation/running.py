@@ -165,8 +165,8 @@ def require_bounded(algorithm: Any, info: RoundInfo, start: int, stop: int) -> N
     if count:
         rounds = f"round {start}" if stop == start + 1 else f"rounds {start} to {stop - 1}"
         raise SordinoError(
-            f"{type(algorithm).__name__}.client: {count} messages of {rounds} are longer than the method's bound, to "
-            "which the noise was made, so that no guarantee holds: bound the message last, before it is returned"
+            f"{type(algorithm).__name__}.client: {count} messages of {rounds} are longer than the method's bound, "
+            "for which the noise was made, so that no guarantee holds: bound the message last, before it is returned"
         )
 
 
