@@ -1,46 +1,63 @@
 """The nouns of Sordino, in one page.
 
-A message is a vector in R^d. A `Bounder` caps its norm, a `Mechanism` randomises it, an `Algorithm` is the functions
-of a federated method. Unit, relation and observer are the words of a guarantee. This module imports nothing heavy, so
-the accounting on the host can share the words without loading JAX.
+A `Message` is all that leaves a client. A `Bounder` caps its norm, a `Mechanism` randomises it, a `Method` is the
+functions of a federated algorithm. Unit, relation and observer are the words of a guarantee. This module does not
+import JAX, so that the accounting on the host shares the words without loading it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
 
 from sordino.errors import InvalidInput
+from sordino.wire import FLOAT32, Wire
 
 if TYPE_CHECKING:
     import jax
-
-    from sordino.privacy.events import Event
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 __all__ = [
     "Aggregate",
-    "Algorithm",
+    "Augment",
     "BoundInfo",
     "Bounder",
-    "Circumstances",
+    "ClientNumbers",
+    "ClientRecords",
+    "Event",
     "Key",
+    "LawOfSum",
     "Mechanism",
     "Memory",
+    "Message",
+    "Method",
     "Observer",
+    "Placement",
+    "PlanContext",
+    "Privacy",
+    "PyTree",
+    "RecordFacts",
     "Relation",
     "Scalar",
+    "Trust",
     "Unit",
     "Vector",
+    "Warning",
 ]
 
 Vector: TypeAlias = "jax.Array"  # float32[d]
 Key: TypeAlias = "jax.Array"  # a typed PRNG key, always passed in, never made up
 Scalar: TypeAlias = "float | jax.Array"  # a hyper-parameter: a number on the host or a traced leaf in a sweep
+Augment: TypeAlias = "Callable[[Key, jax.Array], jax.Array]"  # records -> records of the same shape, changed at random
+PyTree: TypeAlias = Any  # a tree of arrays whose shape its owner knows: the states and broadcasts of a method
 
 
 class _Word(StrEnum):
-    """A closed vocabulary that forgives '/', '_' and capitals, and nothing else."""
+    """A closed vocabulary. Parsing ignores case and takes '/', '_' and spaces for '-'."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -71,8 +88,8 @@ class Relation(_Word):
     REPLACE_ONE = "replace-one"
 
     @property
-    def units_moved(self) -> int:
-        """How many bounded contributions differ between neighbours: sensitivity = units_moved x bound."""
+    def sensitivity_factor(self) -> int:
+        """How many bounded contributions differ between neighbours: sensitivity = factor x limit."""
         return 2 if self is Relation.REPLACE_ONE else 1
 
 
@@ -97,6 +114,42 @@ class Memory(_Word):
     EXACT = "exact"
 
 
+class Trust(_Word):
+    """Who adds the noise: the server, every client, every client before a shuffler, or nobody."""
+
+    CENTRAL = "central"
+    LOCAL = "local"
+    SHUFFLE = "shuffle"
+    NONE = "none"
+
+
+class Placement(StrEnum):
+    """Where the noise falls. The plan decides it once.
+
+    LAW_OF_SUM is for simulations only: the sum of all clients' noise is drawn at once, from its exact law.
+    """
+
+    IN_CLIENT = "in the client"
+    LAW_OF_SUM = "law of the sum"
+    ON_SUM = "on the sum"
+    NONE = "none"
+
+
+@dataclass(frozen=True)
+class Event:
+    """Base of all privacy events: what one release costs one unit. See `sordino.privacy.events`."""
+
+    kind: ClassVar[str] = "event"
+
+
+class Message(NamedTuple):
+    """All that leaves a client, and nothing else."""
+
+    vector: Vector  # bounded; noisy where the plan places the noise in the client
+    side: jax.Array | None = None  # a scalar that is released beside it, for an adaptive bound or a step size
+    level: jax.Array | None = None  # the private level of the norm that PrivUnit sends with its vector
+
+
 class BoundInfo(NamedTuple):
     """What bounding one vector did. Computed from private data and never released."""
 
@@ -105,13 +158,28 @@ class BoundInfo(NamedTuple):
     dropped: jax.Array  # bool: it held NaN or infinity and was replaced by zero
 
 
-@runtime_checkable
-class Bounder(Protocol):
-    """vector -> vector of norm <= bound, exactly in float32; zero maps to zero."""
+class Aggregate(NamedTuple):
+    """What the server computes from the messages of a round: sums, and the cohort that it divides by."""
+
+    sum: Vector
+    sum_of_squared_norms: jax.Array | None = None
+    squared_norms_before_noise: jax.Array | None = None  # estimates, summed, where the mechanism has them
+    side: jax.Array | None = None
+    cohort: Scalar = 1  # the planned number of clients; of methods that protect records the number that answered
 
     @property
-    def bound(self) -> Scalar:
-        """The largest norm that can leave."""
+    def mean(self) -> Vector:
+        """The sum over the cohort."""
+        return self.sum / self.cohort
+
+
+@runtime_checkable
+class Bounder(Protocol):
+    """vector -> vector of norm <= limit, exactly in float32; zero maps to zero."""
+
+    @property
+    def limit(self) -> Scalar:
+        """C, the largest norm that can leave."""
 
     def __call__(self, vector: Vector) -> tuple[Vector, BoundInfo]:
         """Bound one vector."""
@@ -120,104 +188,218 @@ class Bounder(Protocol):
         """How far, in L2, the sum over clients can move between neighbours under `relation`."""
 
 
-class Aggregate(NamedTuple):
-    """What the server computes from M messages: their sum, and the sum of their squared norms where known.
+class ClientNumbers(NamedTuple):
+    """The numbers that are one client's own. A plan holds them as arrays over all clients; a client gets scalars."""
 
-    `squared_norms_before_noise` estimates the sum of the squared norms of what the clients randomised.
+    client: jax.Array  # its number
+    lipschitz: jax.Array  # L_i
+    batch: jax.Array  # K_i
+    weight: jax.Array  # what its message is multiplied by
+    noise_std: jax.Array  # of its message
+
+
+class ClientRecords(Protocol):
+    """One client's own records, its loss and its numbers, as a method sees them. See `algorithms.local.ClientData`."""
+
+    numbers: ClientNumbers | None
+
+
+LawOfSum: TypeAlias = "Callable[[Key, Vector, jax.Array, int], Aggregate]"
+
+
+class Mechanism:
+    """What is done to a bounded vector before anybody else sees it. A frozen dataclass that is a JAX pytree.
+
+    `randomize` is what a real client runs. `aggregate(key, sum, sum_of_squared_norms, count)`, where its law is known,
+    draws the server's statistics of `count` messages at once with O(d) random numbers: in simulations only.
     """
 
-    sum: Vector
-    sum_of_squared_norms: jax.Array | None
-    squared_norms_before_noise: jax.Array | None = None
-
-
-class Circumstances(NamedTuple):
-    """What a plan knows when it resolves, for methods that depend on it."""
-
-    trust: str
-    mechanism: Any
-    relation: Relation
-    d: int  # parameters of the model
-    clients: int
-    planned: float  # r, the cohort
-    cohort: str = "full"
-    rounds: int | None = None  # None where no plan has said
-
-
-@runtime_checkable
-class Mechanism(Protocol):
-    """A randomiser with two faces and one law.
-
-    `randomize` is what a real client runs. Where an exact law is known there is also
-    `aggregate(key, sum, sum_of_squared_norms, count) -> Aggregate`, which draws the server's statistics of `count`
-    messages at once with O(d) random numbers; it is None where no such law is known. A mechanism that sends integers
-    has `encode` and `decode` too, and its `aggregate` takes the sum of the encoded vectors. One that can tell how long
-    a vector was has `squared_norm(message)`, an estimate that is not too large on average.
-    """
-
-    aggregate: Any
+    name: ClassVar[str] = ""
+    estimates_squared_norm: ClassVar[bool] = False  # whether `squared_norm` answers
+    aggregate: LawOfSum | None = None
 
     def randomize(self, key: Key, vector: Vector) -> Vector:
         """The message that one client sends, as the server reads it."""
+        return self.read(self.message(key, vector).vector)
 
     def event(self, bounder: Bounder, relation: Relation, d: int) -> Event:
-        """What one message of d coordinates costs one unit, for an accountant."""
+        """What one message of d coordinates costs one unit: the only source of cost."""
+        raise NotImplementedError
 
     def bits(self, d: int) -> int:
         """Bits on the wire for a message of d coordinates."""
+        return 8 * self.wire.size(d)
+
+    @property
+    def wire(self) -> Wire:
+        """How what a client sends travels."""
+        return FLOAT32
+
+    def message(self, key: Key, vector: Vector) -> Message:
+        """The randomised message of one client, with all that this mechanism sends beside the vector."""
+        raise NotImplementedError
+
+    def encode(self, key: Key, vector: Vector) -> jax.Array:
+        """What a client sends where it adds no noise itself: the vector, or the integers that stand for it."""
+        return vector
+
+    def read(self, sent: jax.Array) -> Vector:
+        """The vector that the server reads from what was sent, or from a sum of it."""
+        return sent
+
+    def randomize_sum(self, key: Key, total: jax.Array, scale: Scalar = 1.0) -> Vector:
+        """A sum of encoded vectors with the noise of one message, in proportion to `scale`."""
+        return scale * self.randomize(key, total / scale)
+
+    @property
+    def gaussian_std(self) -> Scalar | None:
+        """The std of Gaussian noise; None for other noise."""
+        return None
+
+    def squared_norm(self, message: Message) -> jax.Array | None:
+        """An estimate, from the message alone, of the squared norm before noise; None where there is none."""
+        return None
+
+    def for_client(self, numbers: ClientNumbers | None) -> Mechanism:
+        """The mechanism of one client."""
+        return self
+
+    @property
+    def summary(self) -> Mapping[str, float]:
+        """The numbers that `sordino plan` prints."""
+        return {}
 
 
-@runtime_checkable
-class Algorithm(Protocol):
+@dataclass(frozen=True)
+class Privacy:
+    """What a method says of itself to the plan."""
+
+    unit: Unit = Unit.CLIENT
+    memory: Memory = Memory.NONE
+    uses_sum_only: bool = False  # models depend on messages through their sum alone, which a client moves by its bound
+    remembers_noise: bool = False  # a client's state follows its message as it was sent, noise and all
+    noise_inside: bool = False  # the method adds the plan's noise to its own gradients; messages get none
+    releases: int = 1  # noisy gradients of a client in one round
+    message_parts: int = 1  # parts of d coordinates in a message, of which the squared norm is that of the first
+
+
+@dataclass(frozen=True)
+class RecordFacts:
+    """What a plan that protects records knows of every client, none of it from a record's contents."""
+
+    sizes: NDArray[np.float64]  # n_i
+    batch: NDArray[np.float64]  # K_i
+    weight: NDArray[np.float64]  # what a message is multiplied by: 1, or n_i over the mean of all n_j
+    lipschitz: NDArray[np.float64]  # L_i
+    noise_std: NDArray[np.float64]  # sigma_i times the weight, of a message
+    smoothness: float  # beta of one record's loss
+
+
+@dataclass(frozen=True)
+class PlanContext:
+    """What a plan knows when it fits a method to itself."""
+
+    d: int  # parameters of the model
+    clients: int
+    planned_cohort: float
+    cohort: str = "full"
+    rounds: int | None = None  # None where no plan has said
+    trust: Trust = Trust.NONE
+    relation: Relation = Relation.ADD_REMOVE
+    mechanism: Mechanism | None = None
+    records: RecordFacts | None = None  # of methods that protect records
+
+
+@dataclass(frozen=True)
+class Warning:
+    """Something the reader of a certificate must know, as data: a stable code and a sentence."""
+
+    code: str
+    message: str
+
+    def to_json(self) -> dict[str, str]:
+        """Plain values."""
+        return {"code": self.code, "message": self.message}
+
+
+class Method:
     """A federated method: pure functions, no loop over clients or rounds. A frozen dataclass that is a JAX pytree.
 
-    Its numbers are data leaves, so that a sweep can trace them. `bound` caps a message (None sends it as it is).
-    Noise is not the method's business: the plan chooses the mechanism and the engine puts it where trust says.
-
-    Some methods have more: `resolve(circumstances) -> Algorithm` fits the method to a plan; `message_parts` is the
-    number of parts of d coordinates in a message, of which `Aggregate` measures the first (1 if it is not there);
-    `only_sums = True` says that the server uses nothing of the messages but their sum, and that a client moves that
-    sum by no more than its bound; `remembers_noise = True` that what a client keeps is `remembered(received, state,
-    message)` of the message as it was sent, noise and all; `warnings()` and `assumptions(observer)` go into the
-    certificate; `sparse_bits(d)` are the bits of a message that has few numbers; `extra_event` is asked before and
-    after `resolve`.
-
-    Methods with `unit = Unit.RECORD` protect records and are fitted by `for_public` (`simulation/record_planning.py`).
-    One with `adds_noise` puts the plan's noise on the gradients of its local steps itself, `releases_a_round` of them,
-    and the engine adds none to its messages.
+    Its numbers are data leaves, so that a sweep can trace them. `bound` caps a message; None sends it as it is. Noise
+    is not the method's business: the plan chooses the mechanism and its placement. A method writes what it needs:
+    `init_server`, `client`, `server` and `params`, and overrides the rest only where it differs.
     """
 
+    bound: Bounder | None
+
     @property
-    def bound(self) -> Bounder | None:
-        """What caps the norm of a message."""
+    def privacy(self) -> Privacy:
+        """Unit, memory and how models depend on messages."""
+        return Privacy()
 
-    def init_server(self, w: Vector) -> Any:
-        """w_0 -> ServerState."""
+    def init_server(self, w: Vector) -> PyTree:
+        """w_0 -> the server's state."""
+        raise NotImplementedError
 
-    def init_client(self, w: Vector) -> Any:
-        """w_0 -> ClientState, () for methods whose clients keep nothing."""
+    def init_client(self, w: Vector) -> PyTree:
+        """w_0 -> a client's state; () where clients keep nothing."""
+        return ()
 
-    def broadcast(self, state: Any) -> Any:
-        """ServerState -> what every client of the round receives."""
+    def broadcast(self, state: PyTree) -> PyTree:
+        """The server's state -> what every client of the round receives; the state itself if not overridden."""
+        return state
 
-    def client(self, key: Key, received: Any, state: Any, data: Any) -> tuple[Vector, jax.Array, Any, Any]:
-        """-> bounded message, a scalar that is summed beside it (0 if none), ClientState, Info.
+    def client(self, key: Key, received: PyTree, state: PyTree, data: Any) -> tuple[Message, PyTree, BoundInfo]:
+        """-> the bounded message before noise, the client's state, and what bounding did.
 
-        `data` is a `ClientData`; Info has `norm`, `clipped` and `dropped`, for people only.
+        `data` is an `algorithms.local.ClientData`.
         """
+        raise NotImplementedError
 
-    def server(self, key: Key, state: Any, total: Aggregate, extra: jax.Array, r: Scalar) -> tuple[Any, Any]:
-        """ServerState and the (noisy) sums of the cohort, whose planned size is r -> ServerState, Info."""
+    def server(self, key: Key, state: PyTree, total: Aggregate) -> tuple[PyTree, PyTree]:
+        """The server's state and the (noisy) sums of the cohort -> the next state, and what it tells of its round."""
+        raise NotImplementedError
 
-    @property
-    def memory(self) -> Memory:
-        """What clients keep between rounds that is not derived from released messages."""
-
-    def extra_event(self, relation: Relation) -> Event | None:
-        """What releasing the sum of the scalars costs; None if there are none, and the engine then ignores them."""
-
-    def noise_scale(self, state: Any) -> Scalar:
-        """By how much central noise grows with a bound that moves; 1 for a fixed one."""
-
-    def params(self, state: Any) -> Vector:
+    def params(self, state: PyTree) -> Vector:
         """The iterate that is given out."""
+        raise NotImplementedError
+
+    def resolve(self, context: PlanContext) -> Self:
+        """The method fitted to a plan; refuses a plan that cannot give what it needs."""
+        return self
+
+    def limit(self, received: PyTree, numbers: ClientNumbers | None) -> Scalar | None:
+        """The largest norm that a message of this round may have; None where nothing caps it."""
+        return None if self.bound is None else self.bound.limit
+
+    def after_noise(self, received: PyTree, before: PyTree, after: PyTree, sent: Vector) -> PyTree:
+        """A client's state once its message was `sent`; only methods that remember noise change `after`."""
+        return after
+
+    def noise_scale(self, state: PyTree) -> Scalar:
+        """By how much noise on the sum grows with a bound that moves."""
+        return 1.0
+
+    def side_event(self, relation: Relation) -> Event | None:
+        """What releasing the sum of the side scalars costs; None if there are none."""
+        return None
+
+    def side_figures(self) -> Mapping[str, float]:
+        """What `sordino plan` prints of a side release that sets the step size; empty where there is none."""
+        return {}
+
+    def constants(self, context: PlanContext) -> Mapping[str, float]:
+        """The public constants that the step sizes of the resolved method rest on."""
+        return {}
+
+    def warnings(self) -> tuple[Warning, ...]:
+        """What is known to go wrong with these numbers."""
+        return ()
+
+    def assumptions(self, observer: Observer) -> tuple[str, ...]:
+        """What a guarantee against `observer` rests on beside the noise."""
+        return ()
+
+    def sparse_bits(self, d: int) -> int | None:
+        """Bits of a message that no noise has filled; None where messages are dense."""
+        return None
