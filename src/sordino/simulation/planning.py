@@ -263,7 +263,7 @@ class Plan:
         # Pure noise has a total without delta too.
         deltas = (delta, 0.0) if self.mechanism == "privunit" else (delta,)
         for (observer, (seen, drawn, assumptions)), each_delta in itertools.product(views.items(), deltas):
-            certificate += _certify(
+            part = _certify(
                 seen,
                 relation=self.relation,
                 observer=observer,
@@ -275,6 +275,7 @@ class Plan:
                 memory=self.algorithm.memory,
                 assumptions=assumptions,
             )
+            certificate = Certificate.merge_observers(certificate, part)
         beside, warnings = self._step_size_release(method, event, sampling, certificate)
         warnings = (
             *certificate.warnings,

@@ -194,12 +194,13 @@ def resolve_records(
     certificate = Certificate(())
     for observers, seen in views.items():
         for observer in observers:
-            certificate += _certified(plan, clients, observer, seen, assumed.get(observer, ()))
+            part = _certified(plan, clients, observer, seen, assumed.get(observer, ()))
+            certificate = Certificate.merge_observers(certificate, part)
     if private:
-        certificate += Certificate((), (*_about_means(int(clients.batch.max())), *_about_records(task)))
+        certificate = certificate.with_warnings(*_about_means(int(clients.batch.max())), *_about_records(task))
     if plan.trust == "shuffle" and private and not _hides(views[(Observer.SERVER,)]):
         text = "this few messages over this many rounds hide nothing: the noise is that of trust local"
-        certificate += Certificate((), (Warning("shuffle-adds-nothing", text),))
+        certificate = certificate.with_warnings(Warning("shuffle-adds-nothing", text))
     who, untold = (task.dealt, clients.names), "" if task.dealt else UNTOLD + f"task {task.token}"
     releases = tuple(
         ("gradient", observers, _for_ledger(seen, views, who, untold)) for observers, seen in views.items()
@@ -498,7 +499,7 @@ def _certified(plan: Plan, clients: _Clients, observer: Observer, seen: Any, ass
         for guarantee in promised(event, float(own_delta), int(n)).guarantees:
             if guarantee.scope == "all rounds":
                 own.append(replace(guarantee, client=name))
-    return certificate + Certificate(tuple(own), too_large)
+    return Certificate.merge_observers(certificate, Certificate(tuple(own), too_large))
 
 
 def _rows(clients: _Clients, std: Numbers, certificate: Certificate) -> list[dict[str, Any]]:
