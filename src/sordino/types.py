@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Aggregate",
+    "Augment",
     "BoundInfo",
     "Bounder",
     "ClientNumbers",
@@ -51,6 +52,7 @@ __all__ = [
 Vector: TypeAlias = "jax.Array"  # float32[d]
 Key: TypeAlias = "jax.Array"  # a typed PRNG key, always passed in, never made up
 Scalar: TypeAlias = "float | jax.Array"  # a hyper-parameter: a number on the host or a traced leaf in a sweep
+Augment: TypeAlias = "Callable[[Key, jax.Array], jax.Array]"  # records -> records of the same shape, changed at random
 PyTree: TypeAlias = Any  # a tree of arrays whose shape its owner knows: the states and broadcasts of a method
 
 
@@ -212,11 +214,13 @@ class Mechanism:
     draws the server's statistics of `count` messages at once with O(d) random numbers: in simulations only.
     """
 
+    name: ClassVar[str] = ""
+    estimates_squared_norm: ClassVar[bool] = False  # whether `squared_norm` answers
     aggregate: LawOfSum | None = None
 
     def randomize(self, key: Key, vector: Vector) -> Vector:
         """The message that one client sends, as the server reads it."""
-        raise NotImplementedError
+        return self.read(self.message(key, vector).vector)
 
     def event(self, bounder: Bounder, relation: Relation, d: int) -> Event:
         """What one message of d coordinates costs one unit: the only source of cost."""
@@ -228,20 +232,29 @@ class Mechanism:
 
     @property
     def wire(self) -> Wire:
-        """How `encode`d or randomised vectors travel."""
+        """How what a client sends travels."""
         return FLOAT32
 
     def message(self, key: Key, vector: Vector) -> Message:
         """The randomised message of one client, with all that this mechanism sends beside the vector."""
-        return Message(self.randomize(key, vector))
+        raise NotImplementedError
 
     def encode(self, key: Key, vector: Vector) -> jax.Array:
-        """What a client sends where the server adds the noise: the vector itself, or integers."""
+        """What a client sends where it adds no noise itself: the vector, or the integers that stand for it."""
         return vector
 
+    def read(self, sent: jax.Array) -> Vector:
+        """The vector that the server reads from what was sent, or from a sum of it."""
+        return sent
+
     def randomize_sum(self, key: Key, total: jax.Array, scale: Scalar = 1.0) -> Vector:
-        """The sum of encoded vectors with noise as of one message, in proportion to `scale`."""
+        """A sum of encoded vectors with the noise of one message, in proportion to `scale`."""
         return scale * self.randomize(key, total / scale)
+
+    @property
+    def gaussian_std(self) -> Scalar | None:
+        """The std of Gaussian noise; None for other noise."""
+        return None
 
     def squared_norm(self, message: Message) -> jax.Array | None:
         """An estimate, from the message alone, of the squared norm before noise; None where there is none."""
@@ -370,6 +383,10 @@ class Method:
     def side_event(self, relation: Relation) -> Event | None:
         """What releasing the sum of the side scalars costs; None if there are none."""
         return None
+
+    def side_figures(self) -> Mapping[str, float]:
+        """What `sordino plan` prints of a side release that sets the step size; empty where there is none."""
+        return {}
 
     def constants(self, context: PlanContext) -> Mapping[str, float]:
         """The public constants that the step sizes of the resolved method rest on."""

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from sordino.errors import require
-from sordino.mechanisms._packing import pack, unpack
+from sordino.mechanisms._packing import PackedIntegers
+from sordino.mechanisms.request import MessageRequest
 from sordino.privacy.quantized import Sensitivities, assumed_sensitivities, client_sensitivities
-from sordino.types import Bounder, Key, Relation, Scalar, Vector
+from sordino.types import Aggregate, Bounder, Key, Mechanism, Message, Relation, Scalar, Vector
 
-__all__ = ["QuantizedMessages", "dequantize", "quantize", "require_made_for", "sensitivities"]
+__all__ = ["QuantizedMessages", "QuantizedRequest", "dequantize", "quantize", "require_made_for", "sensitivities"]
 
 
 def quantize(key: Key, vector: Vector, levels: int, bound: Scalar) -> jax.Array:
@@ -38,7 +37,7 @@ def sensitivities(d: int, levels: int, relation: Relation, mu: float | None) -> 
 
 def require_made_for(bounder: Bounder, bound: Scalar, d: int, made_for: int | None = None) -> None:
     """A mechanism's guarantee holds for the bound and the dimension that it was made for, and for no others."""
-    given, largest = float(bounder.bound), float(bound)
+    given, largest = float(bounder.limit), float(bound)
     remedy = f"the mechanism was made for vectors of norm at most {largest:g}"
     require(given <= largest * (1 + 1e-7), "bound", given, remedy)
     if made_for is not None:
@@ -46,44 +45,79 @@ def require_made_for(bounder: Bounder, bound: Scalar, d: int, made_for: int | No
 
 
 @dataclass(frozen=True)
-class QuantizedMessages(ABC):
+class QuantizedMessages(Mechanism):
     """Lines 3 and 4 of QTDL's Algorithm 1 and the wire: quantise, add whole noise (the subclass's), pack."""
 
     bound: Scalar  # of the norm of the vectors that come in
     d: int = field(metadata={"static": True})
     levels: int = field(metadata={"static": True})  # s
 
-    @abstractmethod
     def add_noise(self, key: Key, integers: jax.Array) -> jax.Array:
         """Line 4, in whole numbers: the symbols that travel."""
+        raise NotImplementedError
 
-    @abstractmethod
-    def bits(self, d: int) -> int:
-        """t bits a coordinate."""
+    def noise_of_sum(self, key: Key, shape: tuple[int, ...], count: int) -> jax.Array:
+        """The sum of the noises of `count` messages, in whole numbers."""
+        raise NotImplementedError
+
+    @property
+    def symbol_bits(self) -> int:
+        """t, the bits of a coordinate."""
+        raise NotImplementedError
 
     def encode(self, key: Key, vector: Vector) -> jax.Array:
         """Line 3, in whole numbers."""
         require(vector.shape == (self.d,), "vector", vector.shape, f"the mechanism was made for {self.d} coordinates")
         return quantize(key, vector, self.levels, self.bound)
 
-    def decode(self, integers: jax.Array) -> Vector:
+    def read(self, sent: jax.Array) -> Vector:
         """The vector that symbols, or a sum of symbols, stand for."""
-        return dequantize(integers, self.levels, self.bound)
+        return dequantize(sent, self.levels, self.bound)
 
-    def randomize(self, key: Key, vector: Vector) -> Vector:
-        """M(u), scaled back to the bound."""
-        return self.decode(_symbols(self, key, vector))
+    def message(self, key: Key, vector: Vector) -> Message:
+        """M(u), as the symbols that travel."""
+        return Message(_symbols(self, key, vector))
 
-    def message(self, key: Key, vector: Vector) -> bytes:
-        """The same message as it travels: ceil(t d / 8) bytes."""
-        return pack(_symbols(self, key, vector), self.bits(1))
+    def aggregate(self, key: Key, total: jax.Array, sum_of_squared_norms: jax.Array | None, count: int) -> Aggregate:
+        """The law of the sum, given the sum of the *encoded* vectors."""
+        return Aggregate(self.read(total + self.noise_of_sum(key, total.shape, count)))
 
-    def read(self, message: bytes, d: int) -> Vector:
-        """The vector in a message of d coordinates."""
-        return self.decode(jnp.asarray(unpack(message, self.bits(1), d).astype(np.int32)))
+    def randomize_sum(self, key: Key, total: jax.Array, scale: Scalar = 1.0) -> Vector:
+        """The server's noise falls on a sum of integers as on one message; no bound of theirs moves."""
+        return self.read(total + self.noise_of_sum(key, total.shape, 1))
+
+    def bits(self, d: int) -> int:
+        """t bits a coordinate."""
+        return self.symbol_bits * d
+
+    @property
+    def wire(self) -> PackedIntegers:
+        """ceil(t d / 8) bytes."""
+        return PackedIntegers(self.symbol_bits)
 
 
 @jax.jit
 def _symbols(mechanism: QuantizedMessages, key: Key, vector: Vector) -> jax.Array:
     key_quantize, key_noise = jax.random.split(key)
     return mechanism.add_noise(key_noise, mechanism.encode(key_quantize, vector))
+
+
+@dataclass(frozen=True)
+class QuantizedRequest(MessageRequest):
+    """Quantised messages, each of which meets (message_epsilon, message_delta).
+
+    Args:
+      message_epsilon: of each message (with trust central, of the sum).
+      levels: s, quantisation levels.
+      message_delta: of each message.
+      mu: assume the sensitivities of the paper's eq. (6), which nothing enforces.
+    """
+
+    message_epsilon: float | None = None
+    levels: int | None = None
+    message_delta: float | None = None
+    mu: float | None = None
+
+    needed = ("message_epsilon", "levels")
+    amplified = False  # truncated noise fails with some delta, and no theorem amplifies every integer noise
+    whole_numbers = True

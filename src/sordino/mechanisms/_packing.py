@@ -8,6 +8,7 @@ left over form one more block, cut after its last used byte. For t > 32 the low 
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
@@ -16,9 +17,28 @@ from numpy.typing import NDArray
 
 from sordino.errors import InvalidInput, require
 
-__all__ = ["pack", "packed_bytes", "unpack"]
+__all__ = ["PackedIntegers", "pack", "packed_bytes", "unpack"]
 
 _BLOCK = 32
+
+
+@dataclass(frozen=True)
+class PackedIntegers:
+    """The wire of symbols in t bits each."""
+
+    t: int
+
+    def size(self, d: int) -> int:
+        """ceil(t d / 8)."""
+        return packed_bytes(d, self.t)
+
+    def encode(self, values: NDArray[np.generic]) -> bytes:
+        """The symbols as bytes."""
+        return pack(jnp.asarray(values), self.t)
+
+    def decode(self, data: bytes, d: int) -> NDArray[np.int32]:
+        """The d symbols in `data`."""
+        return unpack(data, self.t, d).astype(np.int32)
 
 
 def packed_bytes(d: int, t: int) -> int:

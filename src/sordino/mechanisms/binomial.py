@@ -16,15 +16,15 @@ import jax
 import numpy as np
 
 from sordino.errors import require
-from sordino.mechanisms._lattice import QuantizedMessages, require_made_for, sensitivities
+from sordino.mechanisms._lattice import QuantizedMessages, QuantizedRequest, require_made_for, sensitivities
 from sordino.mechanisms._table import Table, table
-from sordino.privacy import events
+from sordino.mechanisms.request import NoiseContext
 from sordino.privacy.binomial import binomial_bits, binomial_event, cpsgd_coins
 from sordino.privacy.coins import log_binomial_pmf
 from sordino.pytrees import pytree
-from sordino.types import Aggregate, Bounder, Key, Relation
+from sordino.types import Bounder, Event, Key, Relation
 
-__all__ = ["Binomial", "binomial"]
+__all__ = ["Binomial", "BinomialRequest", "binomial"]
 
 
 @pytree
@@ -36,24 +36,26 @@ class Binomial(QuantizedMessages):
     failure: float = field(metadata={"static": True})  # delta that a message spends on the tails
     mu: float | None = field(metadata={"static": True})
 
+    name = "binomial"
+
     def add_noise(self, key: Key, integers: jax.Array) -> jax.Array:
         """Line 4, in whole numbers."""
         return integers + _coins_table(self.coins).draw(key, integers.shape)
 
-    def aggregate(self, key: Key, total: jax.Array, sum_of_squared_norms: jax.Array, count: int) -> Aggregate:
-        """The exact law of the sum, given the sum of the encoded vectors."""
-        noise = _coins_table(self.coins * count).draw(key, total.shape)
-        return Aggregate(self.decode(total + noise), None)
+    def noise_of_sum(self, key: Key, shape: tuple[int, ...], count: int) -> jax.Array:
+        """Exactly `count` times the coins."""
+        return _coins_table(self.coins * count).draw(key, shape)
 
-    def event(self, bounder: Bounder, relation: Relation, d: int) -> events.Event:
+    def event(self, bounder: Bounder, relation: Relation, d: int) -> Event:
         """The proven concentrated bound, not cpSGD's Theorem 1."""
         require_made_for(bounder, self.bound, d, self.d)
         bounds = sensitivities(d, self.levels, relation, self.mu)
         return bounds.stated(binomial_event(self.coins, bounds, self.failure))
 
-    def bits(self, d: int) -> int:
-        """t = ceil(log2(2 (s + N/2) + 1)) a coordinate (the paper counts N for N/2)."""
-        return binomial_bits(self.levels, self.coins) * d
+    @property
+    def symbol_bits(self) -> int:
+        """t = ceil(log2(2 (s + N/2) + 1)) (the paper counts N for N/2)."""
+        return binomial_bits(self.levels, self.coins)
 
 
 def binomial(
@@ -81,6 +83,27 @@ def binomial(
         coins = cpsgd_coins(epsilon, bounds, delta)
     require(isinstance(coins, int) and coins >= 2, "coins", coins, "must be a whole number, at least 2")
     return Binomial(bound, d, levels, coins + coins % 2, delta / 10, mu)
+
+
+@dataclass(frozen=True)
+class BinomialRequest(QuantizedRequest):
+    """[privacy] mechanism = "binomial": the coins that cpSGD's Theorem 1 asks for."""
+
+    name = "binomial"
+
+    def calibrate(self, context: NoiseContext) -> Binomial:
+        """The coins that a message needs."""
+        assert self.levels is not None
+        given = {} if self.message_delta is None else {"delta": self.message_delta}
+        return binomial(
+            d=context.d,
+            levels=self.levels,
+            epsilon=self.message_epsilon,
+            relation=context.relation,
+            bound=float(context.bound.limit),
+            mu=self.mu,
+            **given,
+        )
 
 
 @lru_cache(maxsize=8)

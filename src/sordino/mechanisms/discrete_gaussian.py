@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 
 from sordino.errors import require
 from sordino.mechanisms._lattice import dequantize, quantize, require_made_for
+from sordino.mechanisms._packing import PackedIntegers
 from sordino.mechanisms._table import Table, fold, table
 from sordino.privacy import events
 from sordino.privacy.quantized import bits_for, client_sensitivities
 from sordino.pytrees import pytree
-from sordino.types import Aggregate, Bounder, Key, Relation, Scalar, Vector
+from sordino.types import Aggregate, Bounder, Event, Key, Mechanism, Message, Relation, Scalar, Vector
 
 __all__ = ["DiscreteGaussian", "discrete_gaussian"]
 
@@ -31,32 +32,34 @@ _REACH = 9  # stds on the table; beyond lies 1e-18
 
 @pytree
 @dataclass(frozen=True)
-class DiscreteGaussian:
+class DiscreteGaussian(Mechanism):
     """See the module."""
 
     bound: Scalar
     levels: int = field(metadata={"static": True})  # s
     noise_std: float = field(metadata={"static": True})  # sigma, in whole numbers
 
+    name = "discrete-gaussian"
+
     def encode(self, key: Key, vector: Vector) -> jax.Array:
         """Q(u), in whole numbers."""
         return quantize(key, vector, self.levels, self.bound)
 
-    def decode(self, integers: jax.Array) -> Vector:
+    def read(self, sent: jax.Array) -> Vector:
         """The vector that symbols, or a sum of symbols, stand for."""
-        return dequantize(integers, self.levels, self.bound)
+        return dequantize(sent, self.levels, self.bound)
 
-    def randomize(self, key: Key, vector: Vector) -> Vector:
-        """M(u), scaled back to the bound."""
+    def message(self, key: Key, vector: Vector) -> Message:
+        """M(u), in whole numbers."""
         key_quantize, key_noise = jax.random.split(key)
         noise = _noise_table(self.noise_std, 1).draw(key_noise, vector.shape)
-        return self.decode(self.encode(key_quantize, vector) + noise)
+        return Message(self.encode(key_quantize, vector) + noise)
 
     def aggregate(self, key: Key, total: jax.Array, sum_of_squared_norms: jax.Array, count: int) -> Aggregate:
         """The law of the sum, given the sum of the encoded vectors: one draw from the `count`-fold noise."""
-        return Aggregate(self.decode(total + _noise_table(self.noise_std, count).draw(key, total.shape)), None)
+        return Aggregate(self.read(total + _noise_table(self.noise_std, count).draw(key, total.shape)))
 
-    def event(self, bounder: Bounder, relation: Relation, d: int) -> events.Event:
+    def event(self, bounder: Bounder, relation: Relation, d: int) -> Event:
         """rho-zCDP."""
         require_made_for(bounder, self.bound, d)
         l2 = client_sensitivities(d, self.levels, relation).l2
@@ -64,7 +67,12 @@ class DiscreteGaussian:
 
     def bits(self, d: int) -> int:
         """Enough for the levels and the table."""
-        return bits_for(self.levels, math.ceil(_REACH * self.noise_std)) * d
+        return self.wire.t * d
+
+    @property
+    def wire(self) -> PackedIntegers:
+        """Symbols wide enough for the levels and the table."""
+        return PackedIntegers(bits_for(self.levels, math.ceil(_REACH * self.noise_std)))
 
 
 def discrete_gaussian(*, levels: int, noise_std: float, bound: float = 1.0) -> DiscreteGaussian:

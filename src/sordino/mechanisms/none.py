@@ -7,39 +7,55 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
+from sordino.errors import require
+from sordino.mechanisms.request import NoiseContext, NoiseRequest
 from sordino.privacy import events
 from sordino.pytrees import pytree
-from sordino.types import Aggregate, Bounder, Key, Relation, Vector
+from sordino.types import Aggregate, Bounder, Event, Key, Mechanism, Message, Relation, Trust, Vector
 
-__all__ = ["NoNoise", "none"]
+__all__ = ["NoNoise", "NoNoiseRequest", "none"]
 
 
 @pytree
 @dataclass(frozen=True)
-class NoNoise:
+class NoNoise(Mechanism):
     """See the module."""
 
-    def randomize(self, key: Key, vector: Vector) -> Vector:
+    name = "none"
+    estimates_squared_norm = True
+
+    def message(self, key: Key, vector: Vector) -> Message:
         """c = Delta."""
-        return vector
+        return Message(vector)
 
     def aggregate(self, key: Key, total: Vector, sum_of_squared_norms: jax.Array, count: int) -> Aggregate:
         """The statistics themselves."""
         return Aggregate(total, sum_of_squared_norms, sum_of_squared_norms)
 
-    def squared_norm(self, message: Vector) -> jax.Array:
+    def squared_norm(self, message: Message) -> jax.Array:
         """||c||^2 itself."""
-        return jnp.vdot(message, message)
+        return jnp.vdot(message.vector, message.vector)
 
-    def event(self, bounder: Bounder, relation: Relation, d: int) -> events.Event:
+    def event(self, bounder: Bounder, relation: Relation, d: int) -> Event:
         """epsilon is infinite."""
         return events.NonPrivate()
-
-    def bits(self, d: int) -> int:
-        """float32 coordinates."""
-        return 32 * d
 
 
 def none() -> NoNoise:
     """No noise."""
     return NoNoise()
+
+
+@dataclass(frozen=True)
+class NoNoiseRequest(NoiseRequest):
+    """[privacy] mechanism = "none", the default where no privacy is asked for."""
+
+    name = "none"
+
+    def check(self, trust: Trust, epsilon: object, delta: object) -> None:
+        """Without noise there is no epsilon."""
+        require(epsilon is None, "mechanism", "none", "without noise no epsilon can be met: leave epsilon out")
+
+    def calibrate(self, context: NoiseContext) -> NoNoise:
+        """Nothing to calibrate."""
+        return none()

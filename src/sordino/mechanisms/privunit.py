@@ -12,41 +12,38 @@ w uniform on the unit sphere orthogonal to u. t is computed in float64 on the ho
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy.special import betainccinv
 
+from sordino.errors import InvalidInput, require
 from sordino.mechanisms._lattice import require_made_for
+from sordino.mechanisms.request import MessageRequest, NoiseContext
 from sordino.mechanisms.scalar_dp import ScalarDP, scalar_dp
 from sordino.privacy import events
 from sordino.privacy.privunit import PrivUnitConstants, privunit_constants
 from sordino.pytrees import pytree
-from sordino.types import Bounder, Key, Relation, Vector
+from sordino.types import Bounder, Event, Key, Mechanism, Message, Relation, Trust, Vector
 
-__all__ = ["NoisyVector", "PrivUnit", "privunit"]
-
-
-class NoisyVector(NamedTuple):
-    """The message c and the level J^ of its norm."""
-
-    vector: Vector
-    level: jax.Array
+__all__ = ["PrivUnit", "PrivUnitRequest", "privunit"]
 
 
 @pytree
 @dataclass(frozen=True)
-class PrivUnit:
+class PrivUnit(Mechanism):
     """See the module."""
 
     direction: PrivUnitConstants = field(metadata={"static": True})
     norm: ScalarDP
 
+    name = "privunit"
+    estimates_squared_norm = True
     aggregate = None  # each w_i lives in another orthogonal space: no exact O(d) law
 
-    def noisy_vector(self, key: Key, vector: Vector) -> NoisyVector:
+    def message(self, key: Key, vector: Vector) -> Message:
         """c = r^ Z, with the level of r^ beside it."""
         key_direction, key_norm = jax.random.split(key)
         largest = jnp.max(jnp.abs(vector))  # divided out first: the squares of tiny coordinates underflow
@@ -56,11 +53,7 @@ class PrivUnit:
         length = jnp.linalg.norm(scaled)
         u, r = scaled / length, jnp.where(some, largest * length, 0.0)
         noisy_norm = self.norm.randomize(key_norm, r)
-        return NoisyVector(noisy_norm.value * self.randomize_direction(key_direction, u), noisy_norm.level)
-
-    def randomize(self, key: Key, vector: Vector) -> Vector:
-        """c alone."""
-        return self.noisy_vector(key, vector).vector
+        return Message(noisy_norm.value * self.randomize_direction(key_direction, u), level=noisy_norm.level)
 
     def randomize_direction(self, key: Key, u: Vector) -> Vector:
         """Algorithm 3: Z for a unit vector u."""
@@ -76,15 +69,16 @@ class PrivUnit:
         V = (along * u - sign * x).at[0].add(sign * along)
         return V / self.direction.m
 
-    def squared_norm(self, message: NoisyVector) -> jax.Array:
+    def squared_norm(self, message: Message) -> jax.Array:
         """s^ of Algorithm 5, from the transmitted level."""
+        assert message.level is not None
         return self.norm.squared_norm(message.level)
 
     def level_of(self, vector: Vector) -> jax.Array:
         """J^ from the message alone: ||c|| = |r^| / m."""
         return self.norm.level_of(self.direction.m * jnp.linalg.norm(vector))
 
-    def event(self, bounder: Bounder, relation: Relation, d: int) -> events.Event:
+    def event(self, bounder: Bounder, relation: Relation, d: int) -> Event:
         """(eps0 + eps1 + eps2)-DP, with its exact loss: any two inputs are covered."""
         require_made_for(bounder, self.norm.constants.bound, d, self.direction.d)
         return events.Composed((self.direction.event, self.norm.event))
@@ -113,3 +107,48 @@ class PrivUnit:
 def privunit(*, d: int, eps0: float, eps1: float, eps2: float, bound: float, gamma: str = "exact") -> PrivUnit:
     """PrivUnit x ScalarDP for vectors of d coordinates and norm at most `bound`: pure (eps0 + eps1 + eps2)-DP."""
     return PrivUnit(privunit_constants(d, eps0, eps1, gamma), scalar_dp(eps2, bound))
+
+
+@dataclass(frozen=True)
+class PrivUnitRequest(MessageRequest):
+    """[privacy] mechanism = "privunit".
+
+    Args:
+      message_eps0: of the side of the cap that a direction falls on.
+      message_eps1: of the cap's width.
+      message_eps2: of the norm.
+      gamma: how the cap is chosen.
+    """
+
+    message_eps0: float | None = None
+    message_eps1: float | None = None
+    message_eps2: float | None = None
+    gamma: str = "exact"
+
+    name = "privunit"
+    pure = True
+    needed = ("message_eps0", "message_eps1", "message_eps2")
+
+    def check(self, trust: Trust, epsilon: object, delta: object) -> None:
+        """A client's own noise."""
+        remedy = "privunit noise is added by each client: set trust to local"
+        require(trust is Trust.LOCAL, "trust", trust, remedy)
+        super().check(trust, epsilon, delta)
+
+    def calibrate(self, context: NoiseContext) -> PrivUnit:
+        """The cap and the levels that the budgets give."""
+        assert self.message_eps0 is not None
+        assert self.message_eps1 is not None
+        assert self.message_eps2 is not None
+        try:
+            return privunit(
+                d=context.d,
+                eps0=self.message_eps0,
+                eps1=self.message_eps1,
+                eps2=self.message_eps2,
+                bound=float(context.bound.limit),
+                gamma=self.gamma,
+            )
+        except InvalidInput as error:  # a plan calls the budgets message_eps0, ...
+            name = f"message_{error.field}" if error.field.startswith("eps") else error.field
+            raise InvalidInput(name, error.value, error.remedy) from None

@@ -6,7 +6,7 @@
 The paper draws eta from the truncated discrete Laplace law and calibrates it by its Theorem 1, whose guarantee is
 false; that is noise = "theorem-1", always labelled so. The sound laws are "laplace" (untruncated, pure DP),
 "truncated-laplace" (truncation paid for) and "gaussian" (rounded, exact Gaussian curve); the default is the quietest.
-Untruncated noise leaves a finite range, so the *output* is wrapped modulo 2^t or clamped: post-processing.
+Untruncated noise leaves a finite range, so the *output* is wrapped modulo 2^t: post-processing.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from sordino.errors import InvalidInput, require
-from sordino.mechanisms._lattice import QuantizedMessages, require_made_for, sensitivities
+from sordino.mechanisms._lattice import QuantizedMessages, QuantizedRequest, require_made_for, sensitivities
 from sordino.mechanisms._table import LARGEST_TABLE, Table, fold, table
-from sordino.privacy import events
+from sordino.mechanisms.request import NoiseContext
 from sordino.privacy.quantized import Calibration, calibrate_quantized
 from sordino.privacy.tdl import tdl_pmf
 from sordino.pytrees import pytree
-from sordino.types import Aggregate, Bounder, Key, Relation
+from sordino.types import Bounder, Event, Key, Relation
 
-__all__ = ["Qtdl", "qtdl"]
+__all__ = ["Qtdl", "QtdlRequest", "qtdl"]
 
 _DIGIT = 2**16
 _WIDEST_TABLE = 2.0**12  # stds whose table stays in the cache
@@ -42,35 +42,34 @@ class Qtdl(QuantizedMessages):
     """See the module."""
 
     calibration: Calibration = field(metadata={"static": True})
-    output: str = field(metadata={"static": True})  # "wrap" or "clamp"
     mu: float | None = field(metadata={"static": True})  # of the assumed sensitivities, None for the worst case
 
+    name = "qtdl"
+
     def add_noise(self, key: Key, integers: jax.Array) -> jax.Array:
-        """Line 4, in whole numbers, brought back into t bits: the symbols that travel."""
+        """Line 4, in whole numbers, wrapped modulo 2^t around zero: the symbols that travel."""
         noisy = integers + _noise(key, self.calibration, integers.shape)
         half = 2 ** (self.calibration.bits - 1)
-        if self.output == "clamp":
-            return jnp.clip(noisy, -half + 1, half - 1)
-        return ((noisy + half) & (2 * half - 1)) - half  # wrap: the representative modulo 2^t around zero
+        return ((noisy + half) & (2 * half - 1)) - half
 
-    def aggregate(self, key: Key, total: jax.Array, sum_of_squared_norms: jax.Array, count: int) -> Aggregate:
-        """The law of the sum, given the sum of the *encoded* vectors: one draw from the `count`-fold noise.
+    def noise_of_sum(self, key: Key, shape: tuple[int, ...], count: int) -> jax.Array:
+        """One draw from the `count`-fold noise.
 
         Exact for truncated noise. For the others up to the event that a message meets the end of its range, which
         the calibration keeps below 1e-6 a message.
         """
-        noise = _folded(self.calibration, count).draw(key, total.shape)
-        return Aggregate(self.decode(total + noise), None)
+        return _folded(self.calibration, count).draw(key, shape)
 
-    def event(self, bounder: Bounder, relation: Relation, d: int) -> events.Event:
+    def event(self, bounder: Bounder, relation: Relation, d: int) -> Event:
         """The noise against the sensitivities of the quantised vector under `relation`."""
         require_made_for(bounder, self.bound, d, self.d)
         bounds = sensitivities(d, self.levels, relation, self.mu)
         return bounds.stated(self.calibration.event_under(bounds))
 
-    def bits(self, d: int) -> int:
-        """t bits a coordinate."""
-        return self.calibration.bits * d
+    @property
+    def symbol_bits(self) -> int:
+        """t."""
+        return self.calibration.bits
 
 
 def qtdl(
@@ -82,7 +81,6 @@ def qtdl(
     noise: str = "best",
     relation: Relation = Relation.REPLACE_ONE,
     bound: float = 1.0,
-    output: str = "wrap",
     mu: float | None = None,
 ) -> Qtdl:
     """QTDL for vectors of d coordinates and norm at most `bound`, each message (epsilon, delta)-DP under `relation`.
@@ -92,12 +90,42 @@ def qtdl(
     require(0 < bound < math.inf, "bound", bound, "must be finite and positive")
     require(isinstance(levels, int) and levels >= 1, "levels", levels, "must be a whole number, at least 1")
     require(0 < epsilon < math.inf, "epsilon", epsilon, "must be finite and positive")
-    if output not in ("wrap", "clamp"):
-        raise InvalidInput("output", output, "use wrap or clamp")
     calibration = calibrate_quantized(sensitivities(d, levels, relation, mu), epsilon, delta, noise)
     if calibration.bits > 31:
         raise InvalidInput("levels", levels, f"{calibration.bits} bits a coordinate do not fit int32: use fewer levels")
-    return Qtdl(bound, d, levels, calibration, output, mu)
+    return Qtdl(bound, d, levels, calibration, mu)
+
+
+@dataclass(frozen=True)
+class QtdlRequest(QuantizedRequest):
+    """[privacy] mechanism = "qtdl".
+
+    Args:
+      message_epsilon: of each message (with trust central, of the sum).
+      levels: s, quantisation levels.
+      message_delta: of each message.
+      mu: assume the sensitivities of the paper's eq. (6), which nothing enforces.
+      noise: the law: "best", "gaussian", "truncated-laplace", "laplace" or "theorem-1".
+    """
+
+    noise: str | None = None
+
+    name = "qtdl"
+
+    def calibrate(self, context: NoiseContext) -> Qtdl:
+        """The law and the range that a message needs."""
+        assert self.message_epsilon is not None
+        assert self.levels is not None
+        return qtdl(
+            d=context.d,
+            levels=self.levels,
+            epsilon=self.message_epsilon,
+            delta=self.message_delta or 0.0,
+            noise=self.noise or "best",
+            relation=context.relation,
+            bound=float(context.bound.limit),
+            mu=self.mu,
+        )
 
 
 def _noise(key: Key, calibration: Calibration, shape: tuple[int, ...]) -> jax.Array:

@@ -5,22 +5,26 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from sordino.errors import InvalidInput, require, require_count
 from sordino.privacy.accountants import account_of
-from sordino.privacy.events import Event, Gaussian, Repeated, Sampled
+from sordino.privacy.events import Event, Gaussian, Repeated, Sampled, sampled
 from sordino.privacy.gaussian import gaussian_noise_multiplier, private_side
 from sordino.privacy.sampling import Full, Sampling
 from sordino.types import Relation
 
-__all__ = ["calibrate", "calibrate_gaussian"]
+__all__ = ["CostOfNoise", "Target", "calibrate", "calibrate_gaussian"]
+
+CostOfNoise: TypeAlias = Callable[[float], Event]  # noise multiplier -> the releases of one round
 
 _LARGEST = 1e9
 _MOST_EPSILON = 1e6  # numeric accounts of more take minutes, and say nothing that anybody needs
 
 
 def calibrate(
-    event_of: Callable[[float], Event],
+    event_of: CostOfNoise,
     *,
     epsilon: float,
     delta: float,
@@ -79,3 +83,31 @@ def calibrate_gaussian(
         return Repeated(Sampled(Gaussian(noise_multiplier), sampling), rounds)
 
     return calibrate(event_of, epsilon=epsilon, delta=delta, relation=relation)
+
+
+@dataclass(frozen=True)
+class Target:
+    """(epsilon, delta) over all rounds, in each of which units are sampled in secret."""
+
+    epsilon: float
+    delta: float
+    rounds: int
+    sampling: Sampling
+    relation: Relation
+
+    def least(self, cost: CostOfNoise) -> float:
+        """The least noise multiplier whose cost, in every round, meets the target."""
+        if isinstance(cost(1.0), Gaussian):  # a multiplier is then the Gaussian's own
+            return calibrate_gaussian(
+                epsilon=self.epsilon,
+                delta=self.delta,
+                rounds=self.rounds,
+                sampling=self.sampling,
+                relation=self.relation,
+            )
+        return calibrate(
+            lambda z: Repeated(sampled(cost(z), self.sampling), self.rounds),
+            epsilon=self.epsilon,
+            delta=self.delta,
+            relation=self.relation,
+        )

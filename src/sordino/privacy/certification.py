@@ -1,15 +1,17 @@
-"""From a release to a certificate, refusing what is known to be false.
+"""Certificates of releases and ledgers; false guarantees are refused.
 
-`certify` and `certify_ledger` are the doors to a printed guarantee. They check who may claim amplification, that rounds
-are stated, that delta covers what truncation costs, that assumptions are printed, and that nothing un-noised is kept in
-a client's memory.
+`certify` and `certify_ledger` make every printed guarantee. They check that amplification is claimed only against
+observers who do not see the sample, that the number of rounds is stated, that delta covers the loss by truncation, that
+assumptions are listed, and that clients' memory holds no exact gradient.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from sordino.errors import Refused, require, require_count
+from sordino.privacy import wording
 from sordino.privacy.accountants import Account, account_of
 from sordino.privacy.events import Assumed, DiscreteNoise, Event, NonPrivate, Repeated, Sampled, parts_of, sampled
 from sordino.privacy.guarantee import Certificate, Guarantee, Scope, Warning
@@ -19,7 +21,24 @@ from sordino.types import Memory, Observer, Relation, Unit
 
 __all__ = ["certify", "certify_ledger"]
 
-_MOST_SAMPLINGS = 3  # that a sentence lists
+_MOST_SAMPLINGS = 3  # listed in the assumptions one by one
+
+
+@dataclass(frozen=True)
+class _Subject:
+    """The fields of a guarantee that do not depend on the event."""
+
+    relation: Relation
+    observer: Observer
+    unit: Unit
+    delta: float
+    units: int | None
+    assumptions: tuple[str, ...]
+
+    @property
+    def sees_messages(self) -> bool:
+        """Whether the observer sees each message, and so who takes part."""
+        return self.observer in (Observer.SERVER, Observer.PEER)
 
 
 def certify(
@@ -35,162 +54,166 @@ def certify(
     memory: Memory | str = Memory.NONE,
     assumptions: tuple[str, ...] = (),
 ) -> Certificate:
-    """What `event`, released in each of `rounds` rounds, promises one unit against `observer`: per round and in total.
+    """Certify one round and all rounds of an event that is released in each of `rounds` rounds.
 
     Args:
       event: the release of one round, stated under `relation` (see `events`).
       relation: which data sets are neighbours.
-      observer: who looks.
-      rounds: in how many rounds a unit may take part; there is no guarantee without it.
+      observer: the observer whom the guarantee holds against.
+      rounds: the number of rounds in which a unit may take part; there is no guarantee without it.
       delta: of the total, and of the single round beside it.
       unit: what is protected.
       sampling: how units are chosen for a round (everybody, if None). The server chooses clients, a client chooses
-        among its records; whoever sees the choice gains nothing from it.
-      units: how many units are protected; delta must lie below 1/units.
+        among its records; an observer who sees the choice gets no amplified guarantee.
+      units: the number of protected units; delta must lie below 1/units.
       memory: what clients keep between rounds that is not derived from released messages, and how it began: none,
         zero, noisy (a release of its own, part of `event`) or exact.
-      assumptions: what is assumed and not enforced, beyond what the event says itself.
+      assumptions: what is assumed and not enforced, beyond the event's own assumptions.
     """
-    relation, observer, unit = Relation.parse(relation), Observer.parse(observer), Unit.parse(unit)
     if rounds is None:
-        raise Refused("a figure without a number of rounds says nothing about what a client faces", "state rounds")
+        raise Refused("a guarantee needs the number of rounds that it covers", "state rounds")
     require_count(rounds, "rounds")
     require(0 <= delta < 1, "delta", delta, "must lie in [0, 1)")
+    subject = _Subject(Relation.parse(relation), Observer.parse(observer), Unit.parse(unit), delta, units, assumptions)
     one_round = sampled(event, sampling or Full())
-    _refuse_what_is_false(one_round, relation, observer, unit, Memory.parse(memory))
-    guarantees = []
-    scopes: tuple[tuple[Scope, Event, int], ...] = (
-        ("one round", one_round, 1),
-        ("all rounds", Repeated(one_round, rounds), rounds),
-    )
-    for scope, scoped, covered in scopes:
-        account = account_of(scoped, relation)
-        guarantees.append(
-            _guarantee(scoped, account, relation, observer, unit, scope, covered, delta, assumptions, units)
-        )
-    return Certificate(tuple(guarantees), _warnings(one_round, account, guarantees[-1]))
+    _refuse_false_claims(one_round, subject, Memory.parse(memory))
+    first, _ = _guarantee(one_round, subject, "one round", 1)
+    total, warnings = _guarantee(Repeated(one_round, rounds), subject, "all rounds", rounds)
+    return Certificate((first, total), warnings)
 
 
 def certify_ledger(record: LedgerRecord, delta: float) -> Certificate:
-    """What a ledger shows to have been spent, against each observer that its releases name."""
+    """Certify the releases in a ledger against each observer that they name."""
     guarantees: list[Guarantee] = []
     warnings: list[Warning] = []
-    # Of somebody whom a torn line alone names nothing is known: what others see is not in this ledger.
+    # Skip observers that appear only in recovered (torn) lines: the ledger does not say what they saw.
     released = [entry for entry in record.entries if entry.kind == "release"] or record.entries
     named = {observer for entry in released for observer in entry.observers}
     for observer in (each for each in Observer if each in named):
         rounds = len({entry.round for entry in record.entries if observer in entry.observers})
-        spent = record.spent(observer)
-        _refuse_what_is_false(spent, record.relation, observer, record.unit, Memory.NONE)
-        account = account_of(spent, record.relation)
         assumptions = tuple(record.description.get("assumptions", {}).get(str(observer), ()))
-        total = _guarantee(
-            spent,
-            account,
-            record.relation,
-            observer,
-            record.unit,
-            "all rounds",
-            rounds,
-            delta,
-            assumptions,
-            record.units,
-        )
+        subject = _Subject(record.relation, observer, record.unit, delta, record.units, assumptions)
+        spent = record.spent(observer)
+        _refuse_false_claims(spent, subject, Memory.NONE)
+        total, about_total = _guarantee(spent, subject, "all rounds", rounds)
         guarantees.append(total)
-        warnings += _warnings(spent, account, total)
-    seen = {warning.code for warning in warnings}  # those of the run's certificate are about all its rounds
-    stated_warnings = [Warning(str(code), str(text)) for code, text in record.description.get("warnings", ())]
-    warnings += [warning for warning in stated_warnings if warning.code not in seen]
+        warnings += about_total
+    found = {warning.code for warning in warnings}  # the run's own warnings of these codes are about all its rounds
+    stated = [Warning(str(code), str(text)) for code, text in record.description.get("warnings", ())]
+    warnings += [warning for warning in stated if warning.code not in found]
     planned, entered = record.description.get("rounds"), len({entry.round for entry in record.entries} - {None})
     if planned is not None and entered < planned:
-        text = f"{entered} of {planned} planned rounds are in the ledger: those still to come add to what is spent"
-        warnings.append(Warning("unfinished", text))
+        warnings.append(wording.unfinished(entered, planned))
     if record.recovered:
-        text = f"{record.recovered} torn line(s) after a crash, each counted as the costliest release"
-        warnings.append(Warning("recovered", text))
+        warnings.append(wording.recovered(record.recovered))
     return Certificate(tuple(guarantees), tuple(dict.fromkeys(warnings)))
 
 
-def _refuse_what_is_false(event: Event, relation: Relation, observer: Observer, unit: Unit, memory: Memory) -> None:
-    """Wherever in the event it stands."""
-    sees_messages = observer in (Observer.SERVER, Observer.PEER)
+# --- Refusals -----------------------------------------------------------------------------------------------------
+
+
+def _refuse_false_claims(event: Event, subject: _Subject, memory: Memory) -> None:
+    """Check every part of the event."""
     parts = list(parts_of(event))
     samplings = [part.sampling for part in parts if isinstance(part, Sampled) and not isinstance(part.sampling, Full)]
-    if samplings and sees_messages and unit is Unit.CLIENT:
+    if samplings:
+        _refuse_amplification(samplings, subject, memory)
+    if not any(isinstance(part, NonPrivate) for part in parts):
+        _refuse_exact_memory(memory)
+        _refuse_absent_clients(subject)
+    for part in parts:
+        _refuse_other_subjects(part, subject.unit)
+
+
+def _refuse_amplification(samplings: list[Sampling], subject: _Subject, memory: Memory) -> None:
+    if subject.sees_messages and subject.unit is Unit.CLIENT:
         raise Refused(
-            f"amplification by sampling {samplings[0]} against the {observer}, which sees who takes part",
-            f"account the {observer} with sampling full; a sample of records, drawn by the client, may amplify",
+            f"amplification by sampling {samplings[0]} against the {subject.observer}, which sees who takes part",
+            f"account the {subject.observer} with sampling full; only a client's secret sample of records amplifies",
         )
-    if samplings and memory is not Memory.NONE and unit is Unit.RECORD:
+    if memory is Memory.NONE:
+        return
+    if subject.unit is Unit.RECORD:
         raise Refused(
-            "a record sampled once stays in the client's un-noised memory and moves every later message",
+            "a record sampled once stays in the client's un-noised memory and affects every later message",
             "account with sampling full, or at client level",
         )
     by_number = [each for each in samplings if isinstance(each, WithoutReplacement)]
-    if by_number and memory is not Memory.NONE:
+    if by_number:
         raise Refused(
-            f"no theorem amplifies {by_number[0]} where clients keep a memory",
+            f"no theorem covers amplification by {by_number[0]} where clients keep a memory",
             "account with sampling full, or draw clients by Poisson sampling",
         )
-    noisy = not any(isinstance(part, NonPrivate) for part in parts)
-    if memory is Memory.EXACT and noisy:
+
+
+def _refuse_exact_memory(memory: Memory) -> None:
+    if memory is Memory.EXACT:
         raise Refused(
-            "memory that begins with the exact gradient releases it: epsilon is infinite",
+            "a memory that begins with the exact gradient releases it: epsilon is infinite",
             "start from zero, or clip and noise the first gradient as a release of its own",
         )
-    if sees_messages and noisy and unit is Unit.CLIENT and relation is Relation.ADD_REMOVE:
-        raise Refused(
-            f"the {observer} sees each message, so a client that is not there is seen not to be",
-            "use relation zero-out (its number of messages is public) or replace-one",
-        )
-    for part in parts:
-        if isinstance(part, Assumed) and Unit.parse(part.unit) is not unit:
-            raise Refused(f"{part.assumption}, which is about one {part.unit}, not one {unit}", f"use unit {part.unit}")
-        if isinstance(part, DiscreteNoise):
-            raise Refused(
-                "a discrete-noise event speaks of one shift, not of all neighbours",
-                "certify the event of a mechanism; account_of gives the figure for the shift",
-            )
 
 
-def _guarantee(
-    event: Event,
-    account: Account,
-    relation: Relation,
-    observer: Observer,
-    unit: Unit,
-    scope: Scope,
-    rounds: int,
-    delta: float,
-    assumptions: tuple[str, ...],
-    units: int | None,
-) -> Guarantee:
-    parts = list(parts_of(event))
-    epsilon = account.epsilon(delta)
-    private = not any(isinstance(part, NonPrivate) for part in parts)
-    if math.isinf(epsilon) and private and not account.claims:
-        over = "in one round" if rounds == 1 else f"over {rounds} rounds"
+def _refuse_absent_clients(subject: _Subject) -> None:
+    if subject.sees_messages and subject.unit is Unit.CLIENT and subject.relation is Relation.ADD_REMOVE:
         raise Refused(
-            f"delta = {delta:g} lies below what this noise cannot avoid {over}, {account.delta(1e6):.3g}"
-            if delta
-            else f"delta = 0 is more than this noise can promise {over}",
-            "ask for a larger delta, or widen the support of the noise",
+            f"the {subject.observer} sees each message, and so whether a client sends one at all",
+            "use relation zero-out (the number of messages is public) or replace-one",
         )
-    stated = [part.assumption for part in parts if isinstance(part, Assumed)]
+
+
+def _refuse_other_subjects(part: Event, unit: Unit) -> None:
+    if isinstance(part, Assumed) and Unit.parse(part.unit) is not unit:
+        raise Refused(
+            f"the event assumes that {part.assumption}, which is about one {part.unit}, not one {unit}",
+            f"use unit {part.unit}",
+        )
+    if isinstance(part, DiscreteNoise):
+        raise Refused(
+            "a discrete-noise event is about one shift, not about all neighbours",
+            "certify the event of a mechanism; account_of gives the figure for the shift",
+        )
+
+
+# --- Guarantees ---------------------------------------------------------------------------------------------------
+
+
+def _guarantee(event: Event, subject: _Subject, scope: Scope, rounds: int) -> tuple[Guarantee, tuple[Warning, ...]]:
+    """The guarantee of an event, and the warnings about it."""
+    account, parts = account_of(event, subject.relation), list(parts_of(event))
+    exposed = any(isinstance(part, NonPrivate) for part in parts)
+    epsilon = account.epsilon(subject.delta)
+    if math.isinf(epsilon) and not exposed and not account.claims:
+        raise _delta_too_small(account, subject.delta, rounds)
+    assumed = [part.assumption for part in parts if isinstance(part, Assumed)]
     hidden = [
-        f"{part.sampling} sampling stays hidden from the {observer}" for part in parts if isinstance(part, Sampled)
+        wording.assume_sampling_hidden(part.sampling, subject.observer) for part in parts if isinstance(part, Sampled)
     ]
     if len(set(hidden)) > _MOST_SAMPLINGS:
-        hidden = [f"each client's sampling of its records stays hidden from the {observer}"]
-    everything = tuple(dict.fromkeys((*assumptions, *stated, *hidden)))
-    return Guarantee(unit, relation, observer, scope, rounds, epsilon, delta, account.accountant, everything, units)
+        hidden = [wording.assume_record_samplings_hidden(subject.observer)]
+    guarantee = Guarantee(
+        unit=subject.unit,
+        relation=subject.relation,
+        observer=subject.observer,
+        scope=scope,
+        rounds=rounds,
+        epsilon=epsilon,
+        delta=subject.delta,
+        accountant=account.accountant,
+        assumptions=tuple(dict.fromkeys((*subject.assumptions, *assumed, *hidden))),
+        units=subject.units,
+    )
+    warnings = [wording.no_valid_guarantee(claim) for claim in account.claims]
+    warnings += [wording.not_private(subject.observer)] if exposed else []
+    warnings += [wording.assumed(assumption) for assumption in assumed]
+    return guarantee, tuple(dict.fromkeys(warnings))
 
 
-def _warnings(event: Event, account: Account, total: Guarantee) -> tuple[Warning, ...]:
-    warnings = [Warning("no-valid-guarantee", claim) for claim in account.claims]
-    if any(isinstance(part, NonPrivate) for part in parts_of(event)):
-        text = f"no noise protects what the {total.observer} sees: epsilon is infinite"
-        warnings.append(Warning("not-private", text))
-    stated = [part.assumption for part in parts_of(event) if isinstance(part, Assumed)]
-    warnings += [Warning("assumed", assumption) for assumption in stated]
-    return tuple(dict.fromkeys(warnings))
+def _delta_too_small(account: Account, delta: float, rounds: int) -> Refused:
+    over = "in one round" if rounds == 1 else f"over {rounds} rounds"
+    reason = (
+        f"delta = {delta:g} lies below the delta that this noise cannot avoid {over}, {account.delta(1e6):.3g}"
+        if delta
+        else f"this noise does not give pure differential privacy (delta = 0) {over}"
+    )
+    return Refused(reason, "ask for a larger delta, or widen the support of the noise")

@@ -22,6 +22,7 @@ from sordino.privacy.sampling import (
     WithReplacement,
     parse_sampling,
 )
+from sordino.types import Event
 
 __all__ = [
     "UNTOLD",
@@ -49,13 +50,6 @@ __all__ = [
     "passing_anew",
     "sampled",
 ]
-
-
-@dataclass(frozen=True)
-class Event:
-    """Base of all events."""
-
-    kind: ClassVar[str] = "event"
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,17 @@
-"""A guarantee names its unit, relation, observer, scope, accountant and assumptions; a certificate lists them all."""
+"""Guarantees (unit, relation, observer, scope, epsilon, delta, accountant, assumptions) and certificates of them."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass
-from decimal import ROUND_CEILING, Context
-from typing import Any, Literal
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias, TypeVar
 
-from sordino.errors import InvalidInput, Refused, require, require_name
+from sordino.errors import InvalidInput, Refused, require, require_count, require_name
+from sordino.privacy import wording
+from sordino.privacy.wording import Warning, format_delta, format_epsilon
 from sordino.types import Observer, Relation, Unit
 
 __all__ = [
@@ -16,33 +19,36 @@ __all__ = [
     "OTHERS_LOOK_AWAY",
     "Certificate",
     "Guarantee",
+    "Json",
     "Scope",
     "Warning",
     "format_delta",
     "format_epsilon",
 ]
 
+T = TypeVar("T")
+Json: TypeAlias = dict[str, Any]
 Scope = Literal["one round", "all rounds"]
-OTHERS_ADD_NOISE = "every other client adds its noise and keeps it secret"
-OTHERS_LOOK_AWAY = f"{OTHERS_ADD_NOISE}, and is not the model user itself"  # who knows its own, and can take it off
-_MOST_CLIENTS = 20  # whose own guarantees are printed; JSON holds all
+OTHERS_ADD_NOISE, OTHERS_LOOK_AWAY = wording.ASSUME_OTHERS_ADD_NOISE, wording.ASSUME_OTHERS_HONEST  # old names
+SCOPES: tuple[Scope, ...] = ("one round", "all rounds")
+Subject: TypeAlias = tuple[Observer, Unit, Relation, str | None]
 
 
 @dataclass(frozen=True)
 class Guarantee:
-    """(epsilon, delta) of one unit against one observer, and what that rests on."""
+    """(epsilon, delta)-differential privacy of one unit against one observer, with its accountant and assumptions."""
 
     unit: Unit
     relation: Relation
     observer: Observer
     scope: Scope
-    rounds: int  # how many rounds the scope covers
+    rounds: int  # covered by the scope
     epsilon: float
     delta: float
     accountant: str
     assumptions: tuple[str, ...] = ()
-    units: int | None = None  # how many units are protected: delta means little beside few of them
-    client: str | None = None  # whose records, where each client has a guarantee of its own
+    units: int | None = None  # number of protected units, for comparison with delta
+    client: str | None = None  # holder of the protected records, where each client has its own guarantee
 
     def __post_init__(self) -> None:
         require(self.epsilon >= 0, "epsilon", self.epsilon, "must not be negative")
@@ -51,44 +57,66 @@ class Guarantee:
         if self.client is not None:
             require_name("client", self.client)
         if self.units is not None and self.delta > 0 and math.isfinite(self.epsilon):
-            remedy = f"must be below 1/units = {1 / self.units:g}, or one unit in {self.units} may be exposed outright"
+            remedy = f"must be below 1/units = {1 / self.units:g}: otherwise one of {self.units} units may be exposed"
             require(self.delta < 1 / self.units, "delta", self.delta, remedy)
 
     @property
     def private(self) -> bool:
-        """Whether anything is promised at all."""
+        """Whether the guarantee limits what the observer learns at all."""
         return math.isfinite(self.epsilon) and self.delta < 1
 
     @property
+    def subject(self) -> Subject:
+        """Observer, unit, relation and client: guarantees that agree in these are about the same thing."""
+        return self.observer, self.unit, self.relation, self.client
+
+    @property
     def whose(self) -> str:
-        """What an epsilon must say where it stands alone: of whom, against whom, at which delta, how computed."""
-        text = f"{self._protected} ({self.relation}) against the {self.observer} at delta {format_delta(self.delta)}"
-        return f"{text}, {self.accountant}{self._assumed}"
+        """The words that must accompany an epsilon printed alone."""
+        return wording.epsilon_context(self)
 
     def __str__(self) -> str:
-        over = "in one round" if self.rounds == 1 else f"over all {self.rounds} rounds"
-        figures = f"epsilon = {format_epsilon(self.epsilon)}, delta = {format_delta(self.delta)}"
-        if not self.private:
-            figures = f"no guarantee ({figures})"
-        protected = f"for {self._protected} ({self.relation}; {self.accountant})"
-        return f"{self.observer}, {over}: {figures} {protected}{self._assumed}"
+        return wording.guarantee_sentence(self)
 
-    @property
-    def _protected(self) -> str:
-        units = "" if self.units is None else f" of {self.units}"
-        return f"one {self.unit}{units}" + ("" if self.client is None else f" of {self.client}")
-
-    @property
-    def _assumed(self) -> str:
-        return "".join(f"; assuming {assumption}" for assumption in self.assumptions)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values; an infinite epsilon is the string "inf", which JSON can carry."""
+    def to_json(self) -> Json:
+        """Plain values; an infinite epsilon is the string "inf", because JSON has no infinity."""
         values = dataclasses.asdict(self) | {"assumptions": list(self.assumptions)}
         return values | {"epsilon": self.epsilon if math.isfinite(self.epsilon) else "inf"}
 
+    @classmethod
+    def from_json(cls, values: object) -> Guarantee:
+        """The guarantee that `to_json` wrote."""
+        table = _table("guarantee", values)
+        known = [field.name for field in dataclasses.fields(cls)]
+        for name, value in table.items():
+            require(name in known, name, value, f"is not a field of a guarantee: use {', '.join(known)}")
+        scope, client = _text(table, "scope"), table.get("client")
+        if scope not in SCOPES:
+            raise InvalidInput("scope", scope, f"use one of {', '.join(SCOPES)}")
+        rounds, units = _value(table, "rounds"), table.get("units")
+        require_count(rounds, "rounds")
+        if units is not None:
+            require_count(units, "units")
+        assumptions = table.get("assumptions", [])
+        listed = isinstance(assumptions, list) and all(isinstance(text, str) for text in assumptions)
+        require(listed, "assumptions", assumptions, "must be a list of texts")
+        require(client is None or isinstance(client, str), "client", client, "must be a text, or null")
+        return cls(
+            unit=Unit.parse(_text(table, "unit")),
+            relation=Relation.parse(_text(table, "relation")),
+            observer=Observer.parse(_text(table, "observer")),
+            scope=scope,
+            rounds=rounds,
+            epsilon=math.inf if table.get("epsilon") == "inf" else _number(table, "epsilon"),
+            delta=_number(table, "delta"),
+            accountant=_text(table, "accountant"),
+            assumptions=tuple(assumptions),
+            units=units,
+            client=client,
+        )
+
     def under(self, relation: Relation) -> Guarantee:
-        """The same release under another relation, where one implies the other.
+        """The guarantee of the same release under another relation that this one implies.
 
         add-remove or zero-out to replace-one: two steps, (2 epsilon, (1 + e^epsilon) delta). replace-one to zero-out:
         the zero contribution is one of the replacements. add-remove and zero-out do not imply each other here.
@@ -97,149 +125,219 @@ class Guarantee:
             return self
         if relation is Relation.REPLACE_ONE:
             delta = _grown(self.delta, 1 + math.exp(min(self.epsilon, 700)), self.epsilon > 700)
-            return self._derived(
-                f"two steps of {self.relation}", relation=relation, epsilon=2 * self.epsilon, delta=delta
-            )
+            how = f"{self.accountant}, two steps of {self.relation}"
+            return replace(self, relation=relation, epsilon=2 * self.epsilon, delta=delta, accountant=how)
         if self.relation is Relation.REPLACE_ONE and relation is Relation.ZERO_OUT:
-            return self._derived("zero is one of the replacements", relation=relation)
+            return replace(self, relation=relation, accountant=f"{self.accountant}, zero is one of the replacements")
         raise Refused(
             f"{self.relation} does not imply {relation}",
-            f"account the events under {relation}, noise relative to its sensitivity",
+            f"account the events under {relation}, with noise relative to its sensitivity",
         )
 
     def for_client(self, records: int) -> Guarantee:
-        """Group privacy: a client that holds at most `records` records, (n epsilon, n e^((n-1) epsilon) delta)."""
+        """Group privacy for a client that holds at most n = `records` records: (n epsilon, n e^((n-1) epsilon) delta)."""
         require(records >= 1, "records", records, "a client holds at least one record")
         if self.unit is Unit.CLIENT:
             return self
         exponent = (records - 1) * self.epsilon
-        growth = records * math.exp(min(exponent, 700))
-        return self._derived(
-            f"group privacy for {records} records",
-            unit=Unit.CLIENT,
-            epsilon=records * self.epsilon,
-            delta=_grown(self.delta, growth, exponent > 700),
-            units=None,
-        )
+        delta = _grown(self.delta, records * math.exp(min(exponent, 700)), exponent > 700)
+        how = f"{self.accountant}, group privacy for {records} records"
+        return replace(self, unit=Unit.CLIENT, epsilon=records * self.epsilon, delta=delta, accountant=how, units=None)
 
     def for_record(self) -> Guarantee:
-        """A client-level replace-one guarantee covers each of the client's records, however it changes."""
+        """The guarantee for each record of a client that is protected under replace-one."""
         if self.unit is Unit.RECORD:
             return self
         if self.relation is not Relation.REPLACE_ONE:
             raise Refused(
-                f"changing one record replaces a client, of which {self.relation} says nothing directly",
+                f"changing one record replaces a client, and {self.relation} does not cover replacement directly",
                 "convert first: guarantee.under(Relation.REPLACE_ONE).for_record()",
             )
-        return self._derived("a record lies inside its client", unit=Unit.RECORD, units=None)
-
-    def _derived(self, how: str, **changes: Any) -> Guarantee:
-        return dataclasses.replace(self, accountant=f"{self.accountant}, {how}", **changes)
-
-
-@dataclass(frozen=True)
-class Warning:
-    """Something the reader of a certificate must know, as data: a stable code and a sentence."""
-
-    code: str
-    message: str
-
-    def to_json(self) -> dict[str, str]:
-        """Plain values."""
-        return dataclasses.asdict(self)
+        how = f"{self.accountant}, a record lies inside its client"
+        return replace(self, unit=Unit.RECORD, accountant=how, units=None)
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """What a run promises, to whom. A figure for one round is never there without the total for the same observer."""
+    """The guarantees and warnings of a run. A figure for one round always comes with the total for its subject."""
 
     guarantees: tuple[Guarantee, ...]
     warnings: tuple[Warning, ...] = ()
 
     def __post_init__(self) -> None:
-        totals = {_who(guarantee) for guarantee in self.guarantees if guarantee.scope == "all rounds"}
+        totals = {guarantee.subject for guarantee in self.guarantees if guarantee.scope == "all rounds"}
         for guarantee in self.guarantees:
-            if _who(guarantee) not in totals:
-                raise InvalidInput(
-                    "scope", guarantee.scope, f"give the total over all rounds for {guarantee.observer} too"
-                )
+            if guarantee.subject not in totals:
+                remedy = f"add the total over all rounds against the {guarantee.observer}"
+                raise InvalidInput("scope", guarantee.scope, remedy)
 
-    def __add__(self, other: Certificate) -> Certificate:
-        warnings = tuple(dict.fromkeys(self.warnings + other.warnings))
-        return Certificate(self.guarantees + other.guarantees, warnings)
+    @property
+    def totals(self) -> tuple[Guarantee, ...]:
+        """The guarantees over all rounds that hold for every client."""
+        return tuple(g for g in self.guarantees if g.scope == "all rounds" and g.client is None)
 
     def total(self, observer: Observer | str, relation: Relation | None = None) -> Guarantee:
-        """The guarantee over all rounds against `observer`: of any client, where each has its own."""
+        """The guarantee over all rounds against `observer` that holds for every client."""
         observer = Observer.parse(observer)
-        for guarantee in self.guarantees:
-            right_relation = relation is None or guarantee.relation is relation
-            if guarantee.scope == "all rounds" and guarantee.observer is observer and right_relation:
-                require(guarantee.client is None, "client", guarantee.client, "the guarantee for all must come first")
+        for guarantee in self.totals:
+            if guarantee.observer is observer and relation in (None, guarantee.relation):
                 return guarantee
-        known = ", ".join(dict.fromkeys(guarantee.observer for guarantee in self.guarantees))
-        raise InvalidInput("observer", observer, f"this certificate speaks of {known}")
+        known = ", ".join(dict.fromkeys(guarantee.observer for guarantee in self.totals))
+        raise InvalidInput("observer", observer, f"this certificate has totals against {known}")
 
-    def to_json(self) -> dict[str, Any]:
+    def with_warnings(self, *warnings: Warning) -> Certificate:
+        """The same guarantees with further warnings, each listed once."""
+        return replace(self, warnings=_unique((*self.warnings, *warnings)))
+
+    @classmethod
+    def merge_observers(cls, *parts: Certificate) -> Certificate:
+        """One certificate of parts that speak of the same releases, about different observers or clients.
+
+        Nothing is added up: use `compose` for certificates of different runs.
+        """
+        guarantees = _unique(guarantee for part in parts for guarantee in part.guarantees)
+        stated = Counter((guarantee.subject, guarantee.scope, guarantee.delta) for guarantee in guarantees)
+        for subject, _, _ in (key for key, count in stated.items() if count > 1):
+            remedy = "two parts state different guarantees: use compose for certificates of different runs"
+            raise InvalidInput("observer", subject[0], remedy)
+        return cls(guarantees, _unique(warning for part in parts for warning in part.warnings))
+
+    @classmethod
+    def compose(cls, *certificates: Certificate) -> Certificate:
+        """The guarantees of several runs on the same data together, by basic composition: epsilons and deltas add up.
+
+        The runs must have independent noise, which the result states as an assumption. Figures for one round are left
+        out, because the rounds of different runs differ.
+        """
+        require(len(certificates) > 0, "certificates", len(certificates), "give at least one certificate")
+        if len(certificates) == 1:
+            return certificates[0]
+        by_subject = [_totals_by_subject(certificate) for certificate in certificates]
+        for other in by_subject[1:]:
+            _refuse_different_subjects(by_subject[0], other)
+        guarantees, warnings = [], list(_composed_warnings(certificates))
+        for subject in by_subject[0]:
+            runs = [totals[subject] for totals in by_subject]
+            # Pure noise has totals at two deltas; a run with fewer totals than another repeats its last one.
+            for place in range(max(map(len, runs))):
+                composed, too_large = _basic_composition([totals[min(place, len(totals) - 1)] for totals in runs])
+                guarantees.append(composed)
+                warnings += too_large
+        return cls(tuple(guarantees), _unique(warnings))
+
+    def to_json(self) -> Json:
         """Plain values."""
         return {
             "guarantees": [guarantee.to_json() for guarantee in self.guarantees],
             "warnings": [warning.to_json() for warning in self.warnings],
         }
 
+    @classmethod
+    def from_json(cls, values: object) -> Certificate:
+        """The certificate that `to_json` wrote, perhaps inside a larger table, of which the other keys are ignored."""
+        table = _table("certificate", values)
+        guarantees = tuple(Guarantee.from_json(each) for each in _list(table, "guarantees"))
+        warnings = [_table("warning", each) for each in _list(table, "warnings")]
+        return cls(guarantees, tuple(Warning(_text(each, "code"), _text(each, "message")) for each in warnings))
+
     def __str__(self) -> str:
-        totals = [guarantee for guarantee in self.guarantees if guarantee.scope == "all rounds"]
-        once = {_who(total) for total in totals if total.rounds == 1}  # one round is the total: said once
-        shown = [g for g in self.guarantees if g.scope == "all rounds" or _who(g) not in once]
-        few = len({g.client for g in shown if g.client is not None}) <= _MOST_CLIENTS
-        lines = [str(guarantee) for guarantee in shown if few or guarantee.client is None]
-        lines += [] if few else _ranges(shown)
-        lines += [f"warning ({warning.code}): {warning.message}" for warning in self.warnings]
-        return "\n".join(lines)
+        return wording.certificate_text(self)
 
 
-def format_epsilon(epsilon: float) -> str:
-    """Four significant digits, rounded up (a billionth is forgiven): what is printed never promises more."""
-    if not math.isfinite(epsilon):
-        return "infinite"
-    if epsilon == 0:
-        return "0"
-    if epsilon < 1e-9:
-        return "1e-09"
-    digits = 3 - math.floor(math.log10(epsilon))
-    return f"{_ceil_to(epsilon, digits):.{max(0, digits)}f}"
+# --- Composition --------------------------------------------------------------------------------------------------
+
+Totals: TypeAlias = dict[Subject, list[Guarantee]]
 
 
-def format_delta(delta: float) -> str:
-    """Six significant digits, rounded up."""
-    nearest = f"{delta:.6g}"
-    if float(nearest) >= delta:
-        return nearest
-    return f"{float(Context(prec=6, rounding=ROUND_CEILING).create_decimal_from_float(delta)):.6g}"
+def _totals_by_subject(certificate: Certificate) -> Totals:
+    totals: Totals = {}
+    for guarantee in certificate.guarantees:
+        if guarantee.scope == "all rounds":
+            totals.setdefault(guarantee.subject, []).append(guarantee)
+    return totals
+
+
+def _refuse_different_subjects(first: Totals, other: Totals) -> None:
+    for place, name in enumerate(("observers", "units", "relations", "clients")):
+        ours, theirs = ({str(subject[place]) for subject in totals} for totals in (first, other))
+        if ours != theirs:
+            said = " and ".join(", ".join(sorted(some)) or "none" for some in (ours, theirs))
+            raise Refused(f"the certificates have different {name}: {said}", "compose certificates of one kind")
+    if {*first} != {*other}:
+        raise Refused("the certificates combine observers and relations differently", "compose those of one kind")
+    for subject in first:
+        sizes = {guarantee.units for guarantee in (*first[subject], *other[subject])} - {None}
+        if len(sizes) > 1:
+            said = " and ".join(map(str, sizes))
+            raise Refused(f"the certificates protect {said} units", "compose certificates about the same population")
+
+
+def _basic_composition(runs: list[Guarantee]) -> tuple[Guarantee, tuple[Warning, ...]]:
+    """One guarantee of each run: their sum, and a warning where its delta is too large for the number of units."""
+    epsilon, delta = math.fsum(g.epsilon for g in runs), min(1.0, math.fsum(g.delta for g in runs))
+    units = None if any(g.units is None for g in runs) else runs[0].units
+    too_large = units is not None and delta >= 1 / units and math.isfinite(epsilon)
+    shared = (wording.ASSUME_SAME_DATA, wording.ASSUME_INDEPENDENT_RUNS)
+    composed = replace(
+        runs[0],
+        rounds=sum(g.rounds for g in runs),
+        epsilon=epsilon,
+        delta=delta,
+        accountant=f"basic composition of {len(runs)} certificates",
+        assumptions=_unique((*(text for g in runs for text in g.assumptions), *shared)),
+        units=None if too_large else units,
+    )
+    return composed, (wording.delta_too_large(delta, units, composed.unit),) if units and too_large else ()
+
+
+def _composed_warnings(certificates: tuple[Certificate, ...]) -> Iterable[Warning]:
+    """All warnings; those that count the rounds or the runs of one certificate are written anew."""
+    rounds = sum(max((g.rounds for g in certificate.guarantees), default=0) for certificate in certificates)
+    renewed = {
+        "this-run-alone": wording.COMPOSED_RUNS_ALONE,
+        "total-counts": wording.total_counts(rounds),
+    }
+    for certificate in certificates:
+        for warning in certificate.warnings:
+            yield renewed.get(warning.code, warning)
+
+
+def _unique(items: Iterable[T]) -> tuple[T, ...]:
+    return tuple(dict.fromkeys(items))
+
+
+# --- JSON ---------------------------------------------------------------------------------------------------------
+
+
+def _table(name: str, values: object) -> Mapping[str, Any]:
+    if not isinstance(values, Mapping):
+        raise InvalidInput(name, values, "must be a JSON object")
+    return values
+
+
+def _list(table: Mapping[str, Any], key: str) -> list[Any]:
+    values = _value(table, key)
+    require(isinstance(values, list), key, values, "must be a list")
+    return values
+
+
+def _value(table: Mapping[str, Any], key: str) -> Any:
+    require(key in table, key, None, "is missing: add it")
+    return table[key]
+
+
+def _text(table: Mapping[str, Any], key: str) -> str:
+    value = _value(table, key)
+    require(isinstance(value, str), key, value, "must be a text")
+    return value
+
+
+def _number(table: Mapping[str, Any], key: str) -> float:
+    value = _value(table, key)
+    require(isinstance(value, int | float) and not isinstance(value, bool), key, value, "must be a number")
+    return float(value)
 
 
 def _grown(delta: float, factor: float, beyond: bool) -> float:
-    """delta times factor, at most 1; `beyond` says that the factor overflowed."""
+    """delta times factor, at most 1; `beyond` means that the factor overflowed."""
     return 1.0 if beyond and delta > 0 else min(1.0, factor * delta)
-
-
-def _ceil_to(value: float, digits: int) -> float:
-    scale = 10.0**digits
-    return math.ceil(round(value * scale, 6)) / scale
-
-
-def _who(guarantee: Guarantee) -> tuple[Observer, Unit, Relation, str | None]:
-    return guarantee.observer, guarantee.unit, guarantee.relation, guarantee.client
-
-
-def _ranges(guarantees: list[Guarantee]) -> list[str]:
-    """One line an observer for many clients' own guarantees; JSON lists them all."""
-    lines = []
-    for observer in dict.fromkeys(g.observer for g in guarantees if g.client is not None):
-        own = [g for g in guarantees if g.client is not None and g.observer is observer]
-        low, high = min(g.epsilon for g in own), max(g.epsilon for g in own)
-        delta = format_delta(max(g.delta for g in own))
-        figures = f"epsilon from {format_epsilon(low)} to {format_epsilon(high)}, delta at most {delta}"
-        how = "; ".join(dict.fromkeys(f"{g.relation}; {g.accountant}{g._assumed}" for g in own))
-        over = f"over all {max(g.rounds for g in own)} rounds, " if own[0].rounds > 1 else "in one round, "
-        lines.append(f"{observer}, {over}each of {len(own)} clients for its own records: {figures} ({how})")
-    return lines

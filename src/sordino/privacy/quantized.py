@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from scipy.special import ndtri
 
 from sordino.errors import InvalidInput, require
+from sordino.privacy import wording
 from sordino.privacy.concentrated import zcdp_rho
 from sordino.privacy.events import Approximate, Assumed, Claimed, Event, Gaussian, Pure, ZeroConcentrated
 from sordino.privacy.gaussian import gaussian_mu
@@ -32,7 +33,6 @@ __all__ = [
     "calibrate_quantized",
     "calibrations",
     "client_sensitivities",
-    "delta_words",
     "discrete_laplace_calibration",
     "sound_tdl_calibration",
     "theorem_1_calibration",
@@ -92,9 +92,9 @@ def client_sensitivities(d: int, levels: int, relation: Relation) -> Sensitiviti
     """Worst case over all vectors of norm at most 1: holds without any assumption on the data."""
     _require_shape(d, levels)
     # ||u - u'||_2 <= 2 for replace-one, 1 when u' = 0; the float32 division by the bound may add a few ulps.
-    apart = relation.units_moved * (1 + _ROUNDING)
+    apart = relation.sensitivity_factor * (1 + _ROUNDING)
     l1, l2 = d + apart * levels * math.sqrt(d), math.sqrt(d) + apart * levels
-    return Sensitivities(d, levels, l1, l2, relation.units_moved * levels)
+    return Sensitivities(d, levels, l1, l2, relation.sensitivity_factor * levels)
 
 
 def assumed_sensitivities(d: int, levels: int, mu: float) -> Sensitivities:
@@ -104,8 +104,7 @@ def assumed_sensitivities(d: int, levels: int, mu: float) -> Sensitivities:
     """
     _require_shape(d, levels)
     require(mu > 0, "mu", mu, "must be positive; leave it out for the worst case that needs no assumption")
-    assumption = f"that one record moves a message by no more than eq. (6) with mu = {mu:g}, which nothing enforces"
-    root = math.sqrt(d)
+    assumption, root = wording.assume_paper_sensitivities(mu), math.sqrt(d)
     return Sensitivities(d, levels, 2 * d + mu * levels * root, 2 * root + mu * levels, 2 + mu * levels, assumption)
 
 
@@ -119,10 +118,7 @@ def theorem_1_calibration(bounds: Sensitivities, epsilon: float) -> Calibration:
     alpha, m = theorem_1(epsilon, bounds.l1, bounds.linf)
     log_kept = log_not_worst_delta(m, alpha, bounds.d, bounds.l1, bounds.linf)
     true_delta = -math.expm1(log_kept)
-    claim = (
-        f"Theorem 1 of DP-NormFedAvg claims ({epsilon:g}, 2^-{bounds.d})-DP: no valid guarantee; "
-        f"its true worst-case delta at epsilon = {epsilon:g} is {delta_words(log_kept)}"
-    )
+    claim = wording.claim_of_theorem_1(epsilon, bounds.d, log_kept)
     return Calibration(
         law="theorem-1",
         event=Claimed(claim, _truncated_event(alpha, m, bounds)),
@@ -133,11 +129,6 @@ def theorem_1_calibration(bounds: Sensitivities, epsilon: float) -> Calibration:
         delta=true_delta,
         label="Theorem 1 calibration, no valid guarantee",
     )
-
-
-def delta_words(log_kept: float) -> str:
-    """A delta so near 1 that a float shows 1, in words: '1 - 10^-648'."""
-    return f"{-math.expm1(log_kept):.6g}" if log_kept > -30 else f"1 - 10^{log_kept / math.log(10):.0f}"
 
 
 def sound_tdl_calibration(bounds: Sensitivities, epsilon: float, delta: float) -> Calibration:

@@ -7,6 +7,7 @@ does not see: clients are sampled by the server, records inside a client by the 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -20,6 +21,7 @@ class Full:
     """Every unit takes part in every round: no amplification."""
 
     name: ClassVar[str] = "full"
+    sampling_prob: ClassVar[float] = 1.0
 
     def __str__(self) -> str:
         return self.name
@@ -80,6 +82,11 @@ class WithReplacement(_FixedSize):
     """K independent uniform draws from n units: a unit may be drawn several times."""
 
     name: ClassVar[str] = "with-replacement"
+
+    @property
+    def sampling_prob(self) -> float:
+        """The probability that a given unit is drawn at least once."""
+        return -math.expm1(self.sample_size * math.log1p(-1 / self.population)) if self.population > 1 else 1.0
 
 
 Sampling = Full | Poisson | WithoutReplacement | WithReplacement

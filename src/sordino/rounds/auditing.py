@@ -1,12 +1,12 @@
 """An audit of what a plan releases in one round: a lower bound on epsilon, beside the certified upper bound.
 
-Audited is the mechanism as the plan resolves it, at the model's dimension, on neighbours that are as far apart as the
-bound allows: one client holds v or -v under replace-one, v or nothing under add-remove and zero-out, and everybody
-else sends zero, which the attacker knows. v has norm `bound` and lies along one coordinate, or spreads over all; each
-gets half of what the confidence leaves. A client that is sampled in secret takes part with its probability.
+The audit runs the mechanism as the plan resolves it, at the model's dimension, on neighbours that are as far apart as
+the bound allows: one client holds v or -v under replace-one, v or nothing under add-remove and zero-out, and all others
+send zero, which the attacker knows. v has norm `limit` and lies along one coordinate, or spreads over all; each gets
+half of what the confidence leaves. A client that is sampled in secret takes part with its probability.
 
-One release is audited, the update of one round, not the run; and neither training nor the bounder, which has tests of
-its own. What is not shown is not shown to be absent.
+The audit covers one release, the update of one round, not the run, the training or the bounder. An audit that finds
+nothing proves nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import dataclasses
 import functools
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,12 +22,13 @@ import numpy as np
 
 from sordino.bounding import clip
 from sordino.errors import InvalidInput, Refused, require
+from sordino.mechanisms.qtdl import QtdlRequest
+from sordino.planning import Plan, ResolvedPlan
 from sordino.privacy.audit import Audit, audit
 from sordino.privacy.events import Assumed, Claimed, Sampled, parts_of
 from sordino.privacy.guarantee import Guarantee
 from sordino.privacy.sampling import Full
-from sordino.simulation.planning import Plan, Resolved
-from sordino.types import Key, Observer, Relation, Scalar, Unit, Vector
+from sordino.types import Event, Key, Mechanism, Observer, Relation, Scalar, Trust, Unit, Vector
 
 __all__ = ["ReleaseAudit", "audit_release"]
 
@@ -54,46 +54,61 @@ class ReleaseAudit:
 
 
 def audit_release(
-    plan: Plan, resolved: Resolved, d: int, *, trials: int, confidence: float = 0.999, seed: int = 0
+    plan: Plan, resolved: ResolvedPlan, d: int, *, trials: int, confidence: float = 0.999, seed: int = 0
 ) -> ReleaseAudit:
     """Draw `trials` releases under each of two neighbours, and hold what they show against the certificate."""
     require(trials >= 4, "trials", trials, "must be at least 4, and thousands to show anything")
     require(0 < confidence < 1, "confidence", confidence, "must lie in (0, 1)")
-    if getattr(plan.algorithm, "unit", Unit.CLIENT) is Unit.RECORD:
+    if plan.method.privacy.unit is Unit.RECORD:
         remedy = "its neighbours differ in a record, and audited is what one client sends: audit a client-level method"
-        raise InvalidInput("algorithm", type(plan.algorithm).__name__, remedy)
-    if resolved.trust == "none":
+        raise InvalidInput("algorithm", type(plan.method).__name__, remedy)
+    if resolved.trust is Trust.NONE:
         raise InvalidInput("mechanism", "none", "adds no noise: epsilon is infinite, and there is nothing to audit")
-    observer = Observer.SERVER if resolved.trust == "local" else Observer.MODEL_USER
-    seen = [event for _, observers, event in resolved.releases if observer in observers]
-    parts = [part for event in seen for part in parts_of(event)]
+    certified, parts = _audited(resolved)
     if any(isinstance(part, Assumed) for part in parts):
         reason = "the certificate rests on an assumed sensitivity, for which no pair of neighbours can be made"
         raise Refused(reason, "leave out mu")
     sampling = next((part.sampling for part in parts if isinstance(part, Sampled)), Full())
-    share = getattr(sampling, "sampling_prob", 1.0)
+    claimed = _false_claim(plan, parts, d)
+    delta = certified.delta if claimed is None else claimed[1]
+    assert resolved.method.bound is not None  # private noise needs one
+    limit = float(resolved.method.bound.limit)
+    replaced = plan.relation is Relation.REPLACE_ONE
+    each = 1 - (1 - confidence) / 2
+    shown = []
+    for number, v in enumerate(_furthest(limit, d)):
+        keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), number))
+        other = -v if replaced else jnp.zeros_like(v)
+        here, there = (
+            np.asarray(_scores(resolved.mechanism, key, held, v, sampling.sampling_prob, trials=trials))
+            for key, held in zip(keys, (v, other), strict=True)
+        )
+        shown.append(audit(here, there, delta, each))
+    best = max(shown, key=lambda audit: audit.epsilon_lower)
+    best = dataclasses.replace(best, confidence=confidence, samples=sum(audit.samples for audit in shown))
+    apart = "its negative" if replaced else "nothing"
+    neighbours = f"one client with a vector of norm {limit:g}, or with {apart}"
+    return ReleaseAudit(best, certified, claimed, neighbours, str(sampling))
+
+
+def _audited(resolved: ResolvedPlan) -> tuple[Guarantee, list[Event]]:
+    """What is certified for one round against the observer who sees this release, and the parts of its event."""
+    observer = Observer.SERVER if resolved.trust is Trust.LOCAL else Observer.MODEL_USER
+    seen = [event for _, observers, event in resolved.releases if observer in observers]
     certified = next(
         guarantee
         for guarantee in resolved.certificate.guarantees
         if guarantee.observer is observer and guarantee.scope == "one round"
     )
-    # Only QTDL's Theorem 1 is a claim: (epsilon, 2^-d).
-    false = plan.mechanism == "qtdl" and any(isinstance(part, Claimed) for part in parts)
-    claimed = (plan.options["epsilon"], 2.0**-d) if false else None
-    delta = certified.delta if claimed is None else claimed[1]
-    replaced = plan.relation is Relation.REPLACE_ONE
-    each = 1 - (1 - confidence) / 2
-    shown = []
-    for number, v in enumerate(_furthest(float(resolved.algorithm.bound.bound), d)):
-        key_here, key_there = jax.random.split(jax.random.fold_in(jax.random.key(seed), number))
-        here = _scores(resolved.mechanism, key_here, v, v, share, trials=trials)
-        there = _scores(resolved.mechanism, key_there, -v if replaced else jnp.zeros_like(v), v, share, trials=trials)
-        shown.append(audit(np.asarray(here), np.asarray(there), delta, each))
-    best = max(shown, key=lambda audit: audit.epsilon_lower)
-    best = dataclasses.replace(best, confidence=confidence, samples=sum(audit.samples for audit in shown))
-    apart = "its negative" if replaced else "nothing"
-    neighbours = f"one client with a vector of norm {float(resolved.algorithm.bound.bound):g}, or with {apart}"
-    return ReleaseAudit(best, certified, claimed, neighbours, str(sampling))
+    return certified, [part for event in seen for part in parts_of(event)]
+
+
+def _false_claim(plan: Plan, parts: list[Event], d: int) -> tuple[float, float] | None:
+    """(epsilon, delta) of QTDL's Theorem 1, where the plan is calibrated by it."""
+    if not isinstance(plan.noise, QtdlRequest) or not any(isinstance(part, Claimed) for part in parts):
+        return None
+    assert plan.noise.message_epsilon is not None
+    return plan.noise.message_epsilon, 2.0**-d
 
 
 def _furthest(bound: float, d: int) -> tuple[Vector, Vector]:
@@ -104,7 +119,7 @@ def _furthest(bound: float, d: int) -> tuple[Vector, Vector]:
 
 
 @functools.partial(jax.jit, static_argnames="trials")
-def _scores(mechanism: Any, key: Key, vector: Vector, v: Vector, share: Scalar, *, trials: int) -> jax.Array:
+def _scores(mechanism: Mechanism, key: Key, vector: Vector, v: Vector, share: Scalar, *, trials: int) -> jax.Array:
     """How far along v `trials` releases about `vector` lie, the client taking part with probability `share`."""
 
     def score(key: Key) -> jax.Array:

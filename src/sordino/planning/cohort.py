@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -16,27 +17,47 @@ from sordino.errors import InvalidInput, require
 from sordino.privacy import sampling
 from sordino.types import Key
 
-__all__ = ["Cohort", "FixedSize", "Full", "Poisson", "Unreliable", "parse_cohort"]
+__all__ = ["Cohort", "FixedCohort", "FullCohort", "PoissonCohort", "UnreliableCohort", "parse_cohort"]
 
 
-@dataclass(frozen=True)
-class Full:
-    """Every client, in every round."""
+class Cohort:
+    """Who takes part in a round: a padded list of client numbers, and a mask."""
+
+    fixed_count: ClassVar[bool] = False  # whether the same number of clients takes part in every round
 
     def capacity(self, clients: int) -> int:
-        """How many places a cohort needs."""
-        return clients
+        """Places of the padded list."""
+        raise NotImplementedError
 
     def planned(self, clients: int) -> float:
-        """The divisor r."""
-        return float(clients)
+        """The divisor of the mean."""
+        raise NotImplementedError
 
     def draw(self, key: Key, clients: int) -> tuple[jax.Array, jax.Array]:
         """Client numbers and mask."""
+        raise NotImplementedError
+
+    def sampling(self, clients: int) -> sampling.Sampling:
+        """The sampling that its privacy is accounted by."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class FullCohort(Cohort):
+    """Every client, in every round."""
+
+    fixed_count = True
+
+    def capacity(self, clients: int) -> int:
+        return clients
+
+    def planned(self, clients: int) -> float:
+        return float(clients)
+
+    def draw(self, key: Key, clients: int) -> tuple[jax.Array, jax.Array]:
         return jnp.arange(clients), jnp.ones(clients, bool)
 
     def sampling(self, clients: int) -> sampling.Sampling:
-        """How it is accounted."""
         return sampling.Full()
 
     def __str__(self) -> str:
@@ -44,32 +65,28 @@ class Full:
 
 
 @dataclass(frozen=True)
-class Poisson:
+class PoissonCohort(Cohort):
     """Each client with probability q, independently."""
 
     q: float
 
     def capacity(self, clients: int) -> int:
-        """Mean and ten deviations: more come less than once in 10^20 rounds."""
-        mean = self.q * clients
+        mean = self.q * clients  # and ten deviations: more come less than once in 10^20 rounds
         return min(clients, math.ceil(mean + 10 * math.sqrt(mean * (1 - self.q)) + 20))
 
     def planned(self, clients: int) -> float:
-        """r = q n."""
         return self.q * clients
 
     def draw(self, key: Key, clients: int) -> tuple[jax.Array, jax.Array]:
-        """Client numbers and mask."""
         if self.q == 1:
-            return Full().draw(key, clients)
-        # Of 2^32 words the first q 2^32, rounded down: nobody comes more often than accounted. Gaps between those who
-        # come would need fewer words, but float32 gives some clients 9 % too much where q is 1e-6.
+            return FullCohort().draw(key, clients)
+        # A client takes part if its random word is among the first q 2^32, rounded down: no more often than accounted.
+        # Drawing the gaps between participants would need fewer words, but float32 gives some 9 % too much at q = 1e-6.
         comes = jax.random.bits(key, (clients,), jnp.uint32) < jnp.uint32(math.floor(self.q * 2**32))
         (position,) = jnp.nonzero(comes, size=self.capacity(clients), fill_value=clients)
         return jnp.minimum(position, clients - 1).astype(jnp.int32), position < clients
 
     def sampling(self, clients: int) -> sampling.Sampling:
-        """How it is accounted."""
         return sampling.Poisson(self.q)
 
     def __str__(self) -> str:
@@ -77,25 +94,23 @@ class Poisson:
 
 
 @dataclass(frozen=True)
-class FixedSize:
+class FixedCohort(Cohort):
     """K different clients, uniformly."""
 
     size: int
 
+    fixed_count = True
+
     def capacity(self, clients: int) -> int:
-        """K."""
         return self.size
 
     def planned(self, clients: int) -> float:
-        """K."""
         return float(self.size)
 
     def draw(self, key: Key, clients: int) -> tuple[jax.Array, jax.Array]:
-        """Client numbers and mask."""
         return _distinct(key, self.size, clients), jnp.ones(self.size, bool)
 
     def sampling(self, clients: int) -> sampling.Sampling:
-        """How it is accounted."""
         return sampling.WithoutReplacement(self.size, clients)
 
     def __str__(self) -> str:
@@ -103,35 +118,28 @@ class FixedSize:
 
 
 @dataclass(frozen=True)
-class Unreliable:
+class UnreliableCohort(Cohort):
     """A random number M_r of clients, uniform in [low, high], all different: no amplification is claimed."""
 
     low: int
     high: int
 
     def capacity(self, clients: int) -> int:
-        """The largest M_r."""
         return self.high
 
     def planned(self, clients: int) -> float:
-        """The mean of M_r."""
         return (self.low + self.high) / 2
 
     def draw(self, key: Key, clients: int) -> tuple[jax.Array, jax.Array]:
-        """Client numbers and mask."""
         key_number, key_who = jax.random.split(key)
         number = jax.random.randint(key_number, (), self.low, self.high + 1)
         return _distinct(key_who, self.high, clients), jnp.arange(self.high) < number
 
     def sampling(self, clients: int) -> sampling.Sampling:
-        """How it is accounted: as if everybody always came."""
-        return sampling.Full()
+        return sampling.Full()  # as if everybody always came
 
     def __str__(self) -> str:
         return f"unreliable:{self.low}-{self.high}"
-
-
-Cohort = Full | Poisson | FixedSize | Unreliable
 
 
 def parse_cohort(text: str) -> Cohort:
@@ -139,19 +147,19 @@ def parse_cohort(text: str) -> Cohort:
     name, _, argument = text.strip().partition(":")
     try:
         if name == "full" and not argument:
-            return Full()
+            return FullCohort()
         if name == "poisson":
             q = float(argument)
             sampling.require_probability("cohort", q, text)
-            return Poisson(q)
+            return PoissonCohort(q)
         if name == "fixed":
             size = int(argument)
             require(size >= 1, "cohort", text, "at least one client must take part")
-            return FixedSize(size)
+            return FixedCohort(size)
         if name == "unreliable":
             low, _, high = argument.partition("-")
             require(1 <= int(low) <= int(high), "cohort", text, "write unreliable:LOW-HIGH with 1 <= LOW <= HIGH")
-            return Unreliable(int(low), int(high))
+            return UnreliableCohort(int(low), int(high))
     except ValueError as error:
         if isinstance(error, InvalidInput):
             raise

@@ -1,0 +1,159 @@
+"""Resolving a plan that protects clients: calibrate the noise, fit the method, certify what each observer sees."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+
+from sordino.errors import InvalidInput, require
+from sordino.mechanisms import none
+from sordino.mechanisms.request import NoiseContext
+from sordino.planning.arguments import Arguments
+from sordino.planning.observers import View, client_views, releases_of, sampling_of
+from sordino.planning.resolved import Figure, ResolvedPlan, Rules, placed
+from sordino.planning.warnings import about_noise, about_sums, counted
+from sordino.privacy import wording
+from sordino.privacy.accountants import epsilon_of
+from sordino.privacy.calibration import Target
+from sordino.privacy.certification import certify
+from sordino.privacy.events import Assumed, Composed, NonPrivate, Repeated, parts_of, sampled
+from sordino.privacy.guarantee import Certificate
+from sordino.privacy.sampling import Full
+from sordino.tasks import Population
+from sordino.types import Event, Mechanism, Method, Observer, PlanContext, Trust, Unit, Warning
+
+__all__ = ["resolve_clients"]
+
+NEGLIGIBLE = 0.02  # by how much a step size may raise epsilon before the certificate warns
+
+_certify = functools.lru_cache(maxsize=1000)(certify)  # points of a sweep often promise the same
+
+
+def resolve_clients(plan: Arguments, population: Population) -> ResolvedPlan:
+    """The rules of a round, the certificate, and what a round releases."""
+    trust = plan.trust if plan.private else Trust.NONE
+    mechanism, event, figures = _noise(plan, population, trust)
+    method = _fitted(plan, population, trust, mechanism)
+    remedy = "remembered noise (remember_noise) is noise that clients add themselves: use trust local"
+    clients_add_it = trust in (Trust.LOCAL, Trust.NONE)
+    require(clients_add_it or not method.privacy.remembers_noise, "trust", trust, remedy)
+    views = client_views(plan, method, event, trust, population.clients)
+    certificate = _certificate(plan, population, views, event)
+    beside, about_step_size = _side_release(plan, population, method, event, certificate)
+    warnings = (
+        *about_step_size,
+        *method.warnings(),
+        *about_noise(plan, trust, population.clients),
+        *about_sums(plan, population.clients),
+    )
+    summary = _summary(plan, population, method, mechanism, trust)
+    planned = plan.cohort.planned(population.clients)
+    return ResolvedPlan(
+        rules=Rules(method, mechanism, None, placed(trust, mechanism, plan.cohort, method.privacy), planned),
+        trust=trust,
+        certificate=certificate.with_warnings(*warnings),
+        releases=releases_of(views),
+        summary=summary | figures | beside,
+    )
+
+
+def _noise(plan: Arguments, population: Population, trust: Trust) -> tuple[Mechanism, Event, Mapping[str, float]]:
+    """The calibrated mechanism, what all releases of a round cost with it, and its figures."""
+    if not plan.private:
+        return none(), NonPrivate(), {}
+    bound = plan.method.bound
+    if bound is None:
+        raise InvalidInput("bound", None, "private noise needs a bound: give clip, normalize or adaptive_clip")
+    adaptive = plan.method.side_event(plan.relation) is not None
+    if adaptive and (plan.mechanism, trust) != ("gaussian", Trust.CENTRAL):
+        remedy = "the server's Gaussian noise alone protects the scalar beside the update: use gaussian and trust central"
+        raise InvalidInput("bound", type(bound).__name__, remedy)
+
+    def round_cost(mechanism: Mechanism) -> Event:
+        """The message, and what is released beside it, whose noise may depend on the message's."""
+        message = plan.noise.stated(context.message_cost(mechanism), context)
+        side = _fitted(plan, population, trust, mechanism).side_event(plan.relation)
+        return message if side is None else Composed((message, side))
+
+    length = plan.method.privacy.message_parts * population.d
+    context = NoiseContext(bound, plan.relation, length, _target(plan, population), round_cost)
+    mechanism = plan.noise.calibrate(context)
+    return mechanism, round_cost(mechanism), plan.noise.figures(mechanism, context)
+
+
+def _target(plan: Arguments, population: Population) -> Target | None:
+    """What the noise must meet over all rounds, against the observer to whom it is promised."""
+    if not isinstance(plan.epsilon, float | int) or not isinstance(plan.delta, float | int):
+        return None
+    # Local noise is promised against the server, which sees who was sampled: no amplification.
+    sampling = sampling_of(plan, population.clients) if plan.trust is Trust.CENTRAL else Full()
+    return Target(plan.epsilon, plan.delta, plan.rounds, sampling, plan.relation)
+
+
+def _fitted(plan: Arguments, population: Population, trust: Trust, mechanism: Mechanism) -> Method:
+    return plan.method.resolve(
+        PlanContext(
+            d=population.d,
+            clients=population.clients,
+            planned_cohort=plan.cohort.planned(population.clients),
+            cohort=str(plan.cohort),
+            rounds=plan.rounds,
+            trust=trust,
+            relation=plan.relation,
+            mechanism=mechanism,
+        )
+    )
+
+
+def _certificate(plan: Arguments, population: Population, views: list[View], event: Event) -> Certificate:
+    """What every observer's view promises; pure noise has a total without delta too."""
+    delta = plan.delta if isinstance(plan.delta, float | int) else min(1e-5, 0.1 / population.clients)
+    unit = Unit.RECORD if any(isinstance(part, Assumed) for part in parts_of(event)) else Unit.CLIENT
+    by_client = (population.clients, ())
+    units, too_large = by_client if unit is Unit.CLIENT else counted(population.records, delta)
+    parts = [
+        _certify(
+            view.event,
+            relation=plan.relation,
+            observer=view.observer,
+            rounds=plan.rounds,
+            delta=each,
+            unit=unit,
+            sampling=view.sampling,
+            units=units,
+            memory=plan.method.privacy.memory,
+            assumptions=view.assumptions,
+        )
+        for view in views
+        for each in ((delta, 0.0) if plan.noise.pure else (delta,))
+    ]
+    return Certificate.merge_observers(*parts).with_warnings(*too_large)
+
+
+def _side_release(
+    plan: Arguments, population: Population, method: Method, event: Event, certificate: Certificate
+) -> tuple[dict[str, float], tuple[Warning, ...]]:
+    """The figures of a step size that is a release of its own, and a warning where it is not cheap."""
+    figures = dict(method.side_figures())
+    if not figures or not isinstance(event, Composed):
+        return {}, ()
+    total = certificate.total(Observer.MODEL_USER)
+    message = sampled(event.events[0], sampling_of(plan, population.clients))
+    without = epsilon_of(Repeated(message, plan.rounds), total.delta, plan.relation)
+    figures["epsilon_without_step_size"] = without
+    cheap = total.epsilon <= (1 + NEGLIGIBLE) * without
+    return figures, () if cheap else (wording.step_size_cost(without, total.epsilon, NEGLIGIBLE),)
+
+
+def _summary(
+    plan: Arguments, population: Population, method: Method, mechanism: Mechanism, trust: Trust
+) -> dict[str, Figure]:
+    sparse = method.sparse_bits(population.d) if trust is not Trust.LOCAL else None
+    length = method.privacy.message_parts * population.d
+    return {
+        "parameters": float(population.d),
+        "clients": float(population.clients),
+        "planned_cohort": plan.cohort.planned(population.clients),
+        **mechanism.summary,
+        "bits_per_message": float(sparse or mechanism.bits(length)),
+    }

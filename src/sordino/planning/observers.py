@@ -1,0 +1,67 @@
+"""Who sees what of a round, under a plan that protects clients."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from sordino.planning.arguments import Arguments
+from sordino.planning.cohort import FullCohort
+from sordino.planning.resolved import Release
+from sordino.planning.warnings import memory_by_number
+from sordino.privacy import wording
+from sordino.privacy.events import Claimed, Gaussian, NonPrivate, sampled
+from sordino.privacy.sampling import Full, Sampling
+from sordino.types import Event, Method, Observer, Trust
+
+__all__ = ["View", "client_views", "releases_of", "sampling_of"]
+
+
+class View(NamedTuple):
+    """What one round shows to one observer."""
+
+    observer: Observer
+    event: Event
+    sampling: Sampling  # of the clients, secret to this observer
+    assumptions: tuple[str, ...] = ()
+
+
+def sampling_of(plan: Arguments, clients: int) -> Sampling:
+    """How the cohort is accounted against an observer who does not see it."""
+    return Full() if memory_by_number(plan) else plan.cohort.sampling(clients)
+
+
+def client_views(plan: Arguments, method: Method, event: Event, trust: Trust, clients: int) -> list[View]:
+    """The views of the server and of a model user; `event` is what the noise makes of one round."""
+    if trust is Trust.NONE:
+        return [View(Observer.SERVER, event, Full()), View(Observer.MODEL_USER, event, Full())]
+    if trust is Trust.CENTRAL:
+        bare = NonPrivate("the server sees every update without noise")
+        amplified = sampling_of(plan, clients) if plan.noise.amplified else Full()
+        return [
+            View(Observer.SERVER, bare, Full()),
+            View(Observer.MODEL_USER, event, amplified, (wording.ASSUME_SERVER_TRUSTED,)),
+        ]
+    server = View(Observer.SERVER, event, Full(), method.assumptions(Observer.SERVER))
+    return [server, _through_models(plan, method, event, clients)]
+
+
+def _through_models(plan: Arguments, method: Method, event: Event, clients: int) -> View:
+    """A model user sees sums of noisy messages, which hold the noise of all clients where their number is fixed.
+
+    Not under add-remove, which local trust refuses: there the absent client's noise is missing too, and shows. Not where
+    models depend on more than the sum, as on the norm of every message. Not where clients compensate their noise: the
+    sums of later rounds take it off again.
+    """
+    noise = event.event if isinstance(event, Claimed) else event  # the claim is about the server
+    privacy = method.privacy
+    only_sums = isinstance(plan.cohort, FullCohort) and privacy.uses_sum_only and not privacy.remembers_noise
+    if only_sums and plan.mechanism == "gaussian" and isinstance(noise, Gaussian):
+        together = Gaussian(noise.noise_multiplier * math.sqrt(clients))
+        return View(Observer.MODEL_USER, together, Full(), (wording.ASSUME_OTHERS_HONEST,))
+    return View(Observer.MODEL_USER, event, Full(), method.assumptions(Observer.MODEL_USER))
+
+
+def releases_of(views: list[View]) -> tuple[Release, ...]:
+    """What a round releases, for the ledger."""
+    return tuple(("update", (view.observer,), sampled(view.event, view.sampling)) for view in views)

@@ -1,0 +1,181 @@
+"""What a plan that protects records knows of every client: its sizes, its bounds, its budget."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from sordino.algorithms.records import RecordMethod, RecordOptions
+from sordino.errors import MOST_ROUNDS, InvalidInput, require
+from sordino.mechanisms.gaussian import Gaussian
+from sordino.planning.arguments import Arguments
+from sordino.privacy.events import Disjoint, Repeated, sampled
+from sordino.privacy.sampling import Full, Sampling, WithoutReplacement
+from sordino.tasks import Population
+from sordino.types import ClientNumbers, Event, RecordFacts, Relation
+
+__all__ = ["MeanOfRecords", "RecordClients", "facts_of", "numbers_of", "record_clients", "record_method"]
+
+Numbers = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class MeanOfRecords:
+    """weight (1/K) sum of gradients of norm at most L: how far one record moves it."""
+
+    weight: float
+    lipschitz: float  # L
+    batch: float  # K
+
+    @property
+    def limit(self) -> float:
+        """The largest norm of the mean."""
+        return self.weight * self.lipschitz
+
+    def sensitivity(self, relation: Relation) -> float:
+        """2 weight L / K, if one record is replaced."""
+        return relation.sensitivity_factor * self.weight * self.lipschitz / self.batch
+
+
+@dataclass(frozen=True)
+class RecordClients:
+    """What is known of every client; one entry each."""
+
+    names: tuple[str, ...]
+    sizes: Numbers  # n_i
+    batch: Numbers  # K_i
+    weight: Numbers
+    lipschitz: Numbers  # L_i
+    epsilon: Numbers | None
+    delta: Numbers
+    one_pass: str | None  # the name of the pass, where every record is used once: another plan passes over them anew
+    releases: int  # noisy gradients of one client in a round, each of a sample of its own
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def mean(self, i: int) -> MeanOfRecords:
+        """What noise on a gradient of client i is measured against."""
+        return MeanOfRecords(float(self.weight[i]), float(self.lipschitz[i]), float(self.batch[i]))
+
+    @property
+    def sensitivity(self) -> Numbers:
+        """How far one record moves a gradient of each client, before noise."""
+        return np.array([self.mean(i).sensitivity(Relation.REPLACE_ONE) for i in range(len(self))])
+
+    def sampling(self, i: int) -> Sampling:
+        """How client i draws its records."""
+        K, n = int(self.batch[i]), int(self.sizes[i])
+        return Full() if n == K or self.one_pass else WithoutReplacement(K, n)
+
+    def event(self, i: int, noise_std: float, seen_by: str) -> Event:
+        """What one round with this noise costs a record of client i."""
+        event = Gaussian(noise_std).event(self.mean(i), Relation.REPLACE_ONE, 1)
+        event = Disjoint(event, f"{self.one_pass}, {seen_by}") if self.one_pass else sampled(event, self.sampling(i))
+        return Repeated(event, self.releases) if self.releases > 1 else event
+
+
+def record_method(plan: Arguments) -> tuple[RecordMethod, RecordOptions]:
+    """The plan's method, and what it was asked for."""
+    method = plan.method
+    assert isinstance(method, RecordMethod)  # checked when the plan was made
+    assert method.options is not None
+    return method, method.options
+
+
+def record_clients(plan: Arguments, population: Population) -> RecordClients:
+    """Every client's numbers, from the options of the method and the population's sizes."""
+    method, options = record_method(plan)
+    if population.sizes is None:
+        remedy = "a plan that protects records needs every client's number of records: give the task's population"
+        raise InvalidInput("sizes", None, remedy)
+    sizes = np.asarray(population.sizes, np.float64)
+    M = len(sizes)
+    batch = sizes if options.batch_size is None else np.minimum(_each(options.batch_size, M, "batch_size"), sizes)
+    usual_delta = min(1e-5, 0.1 / sizes.sum())
+    names = population.names or tuple(f"client {i}" for i in range(M))
+    require(len(set(names)) == M, "names", list(names), "give every client a name of its own")
+    clients = RecordClients(
+        names=names,
+        sizes=sizes,
+        batch=batch,
+        weight=sizes / sizes.mean() if options.weights == "records" else np.ones(M),
+        lipschitz=_each(options.lipschitz, M, "lipschitz"),
+        epsilon=None if plan.epsilon is None else _each(plan.epsilon, M, "epsilon"),
+        delta=_each(usual_delta if plan.delta is None else plan.delta, M, "delta"),
+        one_pass=f"one pass {hashlib.sha256(repr(plan).encode()).hexdigest()[:8]}" if options.one_pass else None,
+        releases=method.privacy.releases,
+    )
+    _require_few_releases(plan, clients)
+    if options.one_pass:
+        _require_enough_records(plan, clients)
+    return clients
+
+
+def _require_few_releases(plan: Arguments, clients: RecordClients) -> None:
+    if clients.releases > 1:  # rounds alone were checked already
+        remedy = (
+            f"{plan.rounds} rounds of so many noisy gradients are more than the {MOST_ROUNDS:,} that can be composed"
+        )
+        require(plan.rounds * clients.releases <= MOST_ROUNDS, "local_steps", clients.releases, remedy)
+
+
+def _require_enough_records(plan: Arguments, clients: RecordClients) -> None:
+    needed = plan.rounds * clients.batch
+    worst = int(np.argmax(needed - clients.sizes))
+    remedy = (
+        f"{plan.rounds} rounds of {clients.batch[worst]:g} records would use some of the {clients.sizes[worst]:g} "
+        f"records of {clients.names[worst]} twice, and one pass uses each once: ask for fewer rounds or a smaller "
+        "batch_size"
+    )
+    require(bool(np.all(needed <= clients.sizes)), "rounds", plan.rounds, remedy)
+
+
+def _each(values: float | Sequence[float], clients: int, field: str) -> Numbers:
+    """One number for all clients, or one each."""
+    several = tuple(values) if isinstance(values, Sequence) else (values,)
+    remedy = f"give one number, or one for each of the {clients} clients"
+    require(len(several) in (1, clients), field, several, remedy)
+    return np.broadcast_to(np.asarray(several, np.float64), (clients,)).copy()
+
+
+def facts_of(plan: Arguments, population: Population, clients: RecordClients, noise_std: Numbers) -> RecordFacts:
+    """What the method is fitted to."""
+    return RecordFacts(
+        sizes=clients.sizes,
+        batch=clients.batch,
+        weight=clients.weight,
+        lipschitz=clients.lipschitz,
+        noise_std=noise_std,
+        smoothness=_smoothness(plan, population),
+    )
+
+
+def _smoothness(plan: Arguments, population: Population) -> float:
+    """beta: given, or from the model and the public bound on features."""
+    method, options = record_method(plan)
+    if not method.uses_smoothness:
+        return math.inf
+    if options.smoothness is not None:
+        return float(options.smoothness)
+    if population.smoothness is None or options.feature_bound is None:
+        remedy = "give beta of one record's loss, or feature_bound with a model whose beta is known (logistic)"
+        raise InvalidInput("smoothness", None, remedy)
+    return float(population.smoothness(options.feature_bound))
+
+
+def numbers_of(facts: RecordFacts) -> ClientNumbers:
+    """The arrays over all clients of which each client is given its own entries."""
+    return ClientNumbers(
+        client=jnp.arange(len(facts.sizes)),
+        lipschitz=jnp.asarray(facts.lipschitz, jnp.float32),
+        batch=jnp.asarray(facts.batch, jnp.int32),
+        weight=jnp.asarray(facts.weight, jnp.float32),
+        noise_std=jnp.asarray(facts.noise_std, jnp.float32),
+    )

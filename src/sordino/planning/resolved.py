@@ -1,0 +1,76 @@
+"""What a plan becomes once it knows the population: the rules of a round, what each round shows, the certificate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from sordino.planning.cohort import Cohort
+from sordino.privacy.events import Composed, Repeated
+from sordino.privacy.guarantee import Certificate
+from sordino.pytrees import pytree
+from sordino.types import ClientNumbers, Event, Mechanism, Method, Observer, Placement, Privacy, Trust
+
+__all__ = ["Figure", "Release", "ResolvedPlan", "Rules", "placed"]
+
+Figure: TypeAlias = float | str | list[dict[str, object]]  # a figure that `sordino plan` prints, or a table of them
+Release: TypeAlias = tuple[str, tuple[Observer, ...], Event]  # of one round: its name, who sees it, what it costs
+
+
+@pytree
+@dataclass(frozen=True)
+class Rules:
+    """All that the two turns of a round need of a plan: the same object is simulated, sharded and deployed."""
+
+    method: Method
+    mechanism: Mechanism
+    numbers: ClientNumbers | None  # arrays over all clients, of which a client is given its own entries
+    placement: Placement = field(metadata={"static": True})
+    planned_cohort: float | None = field(metadata={"static": True})  # None: divide by the clients that answered
+
+    def with_noise_in_client(self) -> Rules:
+        """The same rules where every message must exist by itself: on a node, or in a transcript."""
+        simulated = self.placement is Placement.LAW_OF_SUM
+        return replace(self, placement=Placement.IN_CLIENT) if simulated else self
+
+
+def placed(trust: Trust, mechanism: Mechanism, cohort: Cohort, privacy: Privacy) -> Placement:
+    """Where the noise falls: the only place that decides it."""
+    if trust is Trust.NONE or privacy.noise_inside:
+        return Placement.NONE
+    if trust is Trust.CENTRAL:
+        return Placement.ON_SUM
+    one_by_one = privacy.remembers_noise or mechanism.aggregate is None or not cohort.fixed_count
+    return Placement.IN_CLIENT if one_by_one else Placement.LAW_OF_SUM
+
+
+@dataclass(frozen=True)
+class ResolvedPlan:
+    """A plan for a known population: what runs, simulated or deployed."""
+
+    rules: Rules
+    trust: Trust
+    certificate: Certificate
+    releases: tuple[Release, ...]  # of one round, for the ledger
+    summary: Mapping[str, Figure]  # what `sordino plan` prints
+
+    @property
+    def method(self) -> Method:
+        """The method, fitted to the plan."""
+        return self.rules.method
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """The calibrated mechanism."""
+        return self.rules.mechanism
+
+    @property
+    def promised(self) -> Observer:
+        """The observer for whom the noise was made."""
+        return Observer.SERVER if self.trust in (Trust.LOCAL, Trust.SHUFFLE) else Observer.MODEL_USER
+
+    def event_for(self, observer: Observer, rounds: int) -> Event:
+        """What `rounds` rounds show to an observer."""
+        seen = (Repeated(event, rounds) for _, observers, event in self.releases if observer in observers)
+        return Composed(tuple(seen))

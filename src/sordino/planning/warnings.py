@@ -1,0 +1,94 @@
+"""Which warnings a plan's certificate carries. `privacy.wording` writes their sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from sordino.planning.arguments import Arguments
+from sordino.planning.cohort import FixedCohort, FullCohort, UnreliableCohort
+from sordino.planning.resolved import ResolvedPlan
+from sordino.privacy import wording
+from sordino.summation import rounding_share
+from sordino.tasks import Population
+from sordino.types import Memory, Relation, Trust, Unit, Warning
+
+__all__ = ["about_data", "about_means", "about_noise", "about_sums", "counted", "memory_by_number"]
+
+NOTICEABLE = 0.01  # share by which rounding may add to a sensitivity before the certificate warns
+
+
+def memory_by_number(plan: Arguments) -> bool:
+    """Whether clients that keep a memory are drawn by number.
+
+    One of them then takes part less often if another does more often, which their memories show later on.
+    """
+    return plan.method.privacy.memory is not Memory.NONE and isinstance(plan.cohort, FixedCohort)
+
+
+def about_noise(plan: Arguments, trust: Trust, clients: int) -> Iterator[Warning]:
+    """What every certificate of this noise, cohort and trust must say."""
+    if trust is not Trust.NONE and plan.relation is Relation.ADD_REMOVE:
+        # Sums are divided by the planned number: divided by the realised one, they would show that a client has gone.
+        everybody = isinstance(plan.cohort, FullCohort)
+        yield wording.numbers_are_public(clients, None if everybody else plan.cohort.planned(clients))
+    if isinstance(plan.cohort, UnreliableCohort):
+        yield wording.UNRELIABLE_COHORT
+    if trust is Trust.CENTRAL and memory_by_number(plan):
+        yield wording.no_amplification(str(plan.cohort))
+    if trust is Trust.LOCAL and plan.rounds > 1:
+        yield wording.total_counts(plan.rounds)
+    if plan.private:
+        yield wording.simulated_noise(plan.mechanism == "gaussian")
+        yield wording.THIS_RUN_ALONE
+
+
+def about_sums(plan: Arguments, clients: int) -> Iterator[Warning]:
+    """Rounding of sums of floats; sums of integers are exact. Local noise is simulated on the sum too."""
+    if plan.private and not plan.noise.whole_numbers and not plan.noise.pure:
+        cohort = plan.cohort.capacity(clients)
+        yield from _rounding(f"sums of {cohort} messages", rounding_share(cohort), "use a smaller cohort")
+
+
+def about_means(batch: int) -> Iterator[Warning]:
+    """Rounding of a mean of gradients: the sum, which one record moves by twice the bound, is scaled twice."""
+    share = rounding_share(batch, scalings=2) / 2
+    yield from _rounding(f"means of {batch} gradients", share, "use a smaller batch_size")
+
+
+def _rounding(what: str, share: float, remedy: str) -> Iterator[Warning]:
+    if share >= NOTICEABLE:
+        yield wording.rounded_sums(what, share, remedy)
+
+
+def counted(records: int | None, delta: float) -> tuple[int | None, tuple[Warning, ...]]:
+    """How many records share a delta; None, with a warning, where delta is too large for so many."""
+    if records is None or delta < 1 / records:
+        return records, ()
+    return None, (wording.delta_too_large(delta, records),)
+
+
+def about_data(plan: Arguments, population: Population, resolved: ResolvedPlan) -> ResolvedPlan:
+    """The resolved plan with what the data decided outside of the rounds, which no certificate covers."""
+    if not plan.private:
+        return resolved
+    warnings = tuple(_about_data(population, plan.method.privacy.unit))
+    return replace(resolved, certificate=resolved.certificate.with_warnings(*warnings))
+
+
+def _about_data(population: Population, unit: Unit) -> Iterator[Warning]:
+    facts = population.facts
+    if facts.starts_near_data:
+        yield wording.START_DEPENDS_ON_DATA
+    if facts.classes_counted is not None:
+        yield wording.shape_depends_on_data(facts.classes_counted)
+    if facts.measured_on_clients:
+        yield wording.NO_TEST_SET
+    elif facts.tests_clients is not False and unit is Unit.CLIENT:
+        yield wording.test_set_of_clients(facts.tests_clients is True)
+    if facts.dealt_anew and unit is Unit.CLIENT:
+        yield wording.clients_dealt_anew(population.clients)
+    if facts.dealt_by_label and unit is Unit.RECORD:
+        yield wording.DEALT_BY_LABEL
+    if population.names:
+        yield wording.names_are_clients(unit)

@@ -1,0 +1,209 @@
+"""Guarantees, certificates and the cost of a sweep as sentences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from sordino.privacy.wording.caveats import Warning
+from sordino.privacy.wording.figures import format_delta, format_epsilon
+from sordino.types import Observer
+
+if TYPE_CHECKING:  # guarantee.py prints itself through this module
+    from sordino.privacy.guarantee import Certificate, Guarantee
+
+__all__ = [
+    "SELECTION_NOT_COVERED",
+    "SHARED_NOISE",
+    "SHORT_WARNINGS",
+    "certificate_text",
+    "comparison_warnings",
+    "epsilon_context",
+    "guarantee_sentence",
+    "results_line",
+    "separate_costs",
+    "table_note",
+    "total_sentence",
+    "tuning_sentence",
+    "warning_line",
+]
+
+MOST_CLIENTS = 20  # with a printed line each; beyond that, one line gives the range (JSON always lists every client)
+
+
+def guarantee_sentence(guarantee: Guarantee) -> str:
+    """The line of one guarantee in a printed certificate."""
+    figures = f"epsilon = {format_epsilon(guarantee.epsilon)}, delta = {format_delta(guarantee.delta)}"
+    if not guarantee.private:
+        figures = f"no guarantee ({figures})"
+    return (
+        f"{guarantee.observer}, {_rounds(guarantee.rounds)}: {figures} for {_protected(guarantee)} "
+        f"({guarantee.relation}; {guarantee.accountant}){_assuming(guarantee.assumptions)}"
+    )
+
+
+def epsilon_context(guarantee: Guarantee) -> str:
+    """The unit, relation, observer, delta, accountant and assumptions that accompany an epsilon printed alone."""
+    return (
+        f"{_protected(guarantee)} ({guarantee.relation}) against the {guarantee.observer} at delta "
+        f"{format_delta(guarantee.delta)}, {guarantee.accountant}{_assuming(guarantee.assumptions)}"
+    )
+
+
+def total_sentence(guarantee: Guarantee) -> str:
+    """A total over all rounds inside another sentence."""
+    return f"epsilon = {format_epsilon(guarantee.epsilon)} over all rounds for {epsilon_context(guarantee)}"
+
+
+def certificate_text(certificate: Certificate) -> str:
+    """A line for each guarantee and each warning; many clients' own guarantees become one line per observer."""
+    single = {g.subject for g in certificate.guarantees if g.scope == "all rounds" and g.rounds == 1}
+    # Over a single round the total and the figure for one round are the same: only the total is printed.
+    shown = [g for g in certificate.guarantees if g.scope == "all rounds" or g.subject not in single]
+    few = len({g.client for g in shown if g.client is not None}) <= MOST_CLIENTS
+    lines = [guarantee_sentence(g) for g in shown if few or g.client is None]
+    lines += [] if few else _client_ranges(shown)
+    return "\n".join([*lines, *map(warning_line, certificate.warnings)])
+
+
+def warning_line(warning: Warning, about: str = "") -> str:
+    """A warning as printed under a certificate; `about` names the methods that it concerns in a comparison."""
+    return f"warning ({warning.code}){about}: {warning.message}"
+
+
+def comparison_warnings(certificates: Mapping[str, Certificate]) -> list[str]:
+    """Each warning of several methods' certificates once, with the names of the methods that it concerns."""
+    methods: dict[Warning, list[str]] = {}
+    for name, certificate in certificates.items():
+        for warning in certificate.warnings:
+            methods.setdefault(warning, []).append(name)
+    return [
+        warning_line(warning, ", all" if len(names) == len(certificates) else f", {', '.join(names)}")
+        for warning, names in methods.items()
+    ]
+
+
+def _client_ranges(guarantees: Sequence[Guarantee]) -> list[str]:
+    lines = []
+    for observer in dict.fromkeys(g.observer for g in guarantees if g.client is not None):
+        own = [g for g in guarantees if g.client is not None and g.observer is observer]
+        low, high = (format_epsilon(choose(g.epsilon for g in own)) for choose in (min, max))
+        figures = f"epsilon from {low} to {high}, delta at most {format_delta(max(g.delta for g in own))}"
+        bases = (f"{g.relation}; {g.accountant}{_assuming(g.assumptions)}" for g in own)
+        lines.append(
+            f"{observer}, {_rounds(max(g.rounds for g in own))}, each of {len(own)} clients for its own records: "
+            f"{figures} ({'; '.join(dict.fromkeys(bases))})"
+        )
+    return lines
+
+
+def _rounds(rounds: int) -> str:
+    return "in one round" if rounds == 1 else f"over all {rounds} rounds"
+
+
+def _protected(guarantee: Guarantee) -> str:
+    client = "" if guarantee.client is None else f" of {guarantee.client}"
+    return f"one {guarantee.unit}{_of(guarantee.units)}{client}"
+
+
+def _of(units: object) -> str:
+    return "" if units is None else f" of {units}"
+
+
+def _assuming(assumptions: Sequence[str], separator: str = "; ") -> str:
+    return "".join(f"{separator}assuming {assumption}" for assumption in assumptions)
+
+
+# --- Reports ----------------------------------------------------------------------------------------------------------
+
+# Warnings that limit a guarantee, in the few words of a results page. The other codes concern every run, or how well
+# a method trains.
+SHORT_WARNINGS = {
+    "no-valid-guarantee": "no valid guarantee",
+    "delta-too-large": "delta is not below one over the number of records",
+    "start-depends-on-data": "the initial model is computed from the data and is not covered",
+    "shape-depends-on-data": "the model's shape reveals the largest label and is not covered",
+    "measured-on-clients": "metrics on the clients' own records are not covered",
+    "clients-dealt-anew": "protects the clients of this partition, not those of the data set",
+    "dealt-by-label": "labels decided who holds which record, or which records are test records; that is not covered",
+    "names-are-clients": "a person under several names counts as several",
+    "records-overlap": "records overlap; content that several of them share is not covered",
+    "step-size-cost": "the release of the step size takes a noticeable part of epsilon",
+    "rounded-sums": "rounding may move a sum further than is accounted",
+}
+
+
+def results_line(certificate: Certificate, claim: str | None = None) -> str:
+    """One line for a results page: each observer's total, the warnings that limit it, and the paper's claim."""
+    totals = [
+        f"{g.observer}: epsilon {format_epsilon(g.epsilon)} at delta {format_delta(g.delta)} "
+        f"({_protected(g)}, {g.relation}, {g.rounds} rounds, {g.accountant}){_assuming(g.assumptions, ', ')}"
+        for g in certificate.totals
+    ]
+    codes = {warning.code for warning in certificate.warnings}
+    notes = "".join(f"; **{text}**" for code, text in SHORT_WARNINGS.items() if code in codes)
+    return "; ".join(totals) + notes + (f"; the paper claims {claim}" if claim else "")
+
+
+def table_note(certificate: Certificate) -> str:
+    """The column `epsilon_of` of a sweep's table: what each epsilon column states, and the codes of the warnings."""
+    notes = [
+        f"epsilon_{g.observer.replace(' ', '_')}: {_protected(g)}, {g.relation}, against the {g.observer}, "
+        f"over all {g.rounds} rounds, {g.accountant}{_assuming(g.assumptions)}"
+        for g in certificate.totals
+    ]
+    codes = ", ".join(warning.code for warning in certificate.warnings)
+    return " | ".join([*notes, *([f"warnings: {codes}"] if codes else [])])
+
+
+SELECTION_NOT_COVERED = (
+    "Each certificate covers a single run whose settings were fixed in advance. Choosing among runs by their results "
+    "is not covered, even if the results are measured on public data: every compared model was trained on private data."
+)
+SHARED_NOISE = "Methods with the same seed share their noise, so no guarantee holds for an observer who sees several."
+
+
+def separate_costs(runs: int) -> str:
+    """Added where a sweep has several costs, which are not composed with each other."""
+    return f"Each of these figures counts its own runs; the cost of all {runs} runs together is not computed."
+
+
+def tuning_sentence(cost: Mapping[str, object], points: int) -> str:
+    """What trying all points of a sweep costs; `cost` is an entry of `report.sweeps.tuning_cost` and its observer."""
+    runs = f"all {points} runs" if cost["runs"] == points else f"{cost['runs']} of the {points} runs"
+    subject = (
+        f"For one {cost['unit']}{_of(cost['units'])} of {cost['task']} ({cost['relation']}, "
+        f"delta = {format_delta(_number(cost, 'delta'))}) against the {cost['observer']}, every round of {runs} "
+        "together:"
+    )
+    if "epsilon_of_all_runs" not in cost:
+        return f"{subject} no figure ({cost['note']})."
+    independent = _number(cost, "epsilon_with_independent_noise")
+    if math.isinf(independent):
+        return f"{subject} no guarantee (epsilon = infinite)."
+    assumptions = cost["assumptions"]
+    assert isinstance(assumptions, list | tuple)
+    figure = f"epsilon = {format_epsilon(independent)} ({cost['accountant']}){_assuming(assumptions)}."
+    if cost["shared_noise"]:
+        figure = (
+            "no guarantee (epsilon = infinite), because runs with the same seed share their noise and comparing them "
+            f"may cancel it. With a different seed for every run: {figure}"
+        )
+    text = f"{subject} {figure}"
+    if cost["observer"] == str(Observer.SERVER):
+        return f"{text} The server sees every run, whichever model is published."
+    if "epsilon_of_private_selection" not in cost:
+        return text
+    selection = format_epsilon(_number(cost, "epsilon_of_private_selection"))
+    return (
+        f"{text} Publishing only the best of a random number of runs (geometric with mean {cost['runs']}; each with "
+        "values drawn uniformly from these, its own seed, and a score computed from its model and public data alone) "
+        f"would cost epsilon = {selection} (Papernot and Steinke 2022)."
+    )
+
+
+def _number(values: Mapping[str, object], key: str) -> float:
+    value = values[key]
+    assert isinstance(value, int | float)
+    return float(value)

@@ -1,0 +1,302 @@
+"""The engine: scan over rounds of (scan over chunks of vmap over `client_turn`), one compiled program for any method.
+
+Keys are counters: fold_in(seed, round), then the purpose, then the client's number. So results do not depend on the
+chunk size or on the number of devices, but for the last bits of floats, nor on where a run was interrupted. Client data
+stay in one flat array and are read by index. Where the plan places noise as the law of the sum, the noise of all
+messages is drawn at once. A shuffler, where there is one, hands the noisy messages on in random order without names.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias, TypeVar
+
+import jax
+import jax.numpy as jnp
+
+from sordino.algorithms.local import ClientData
+from sordino.models import Batch
+from sordino.planning.cohort import Cohort
+from sordino.planning.resolved import Rules
+from sordino.rounds.turns import ClientInfo, ClientKeys, ServerKeys, client_turn, measured_length, server_turn, tally
+from sordino.summation import RunningSum
+from sordino.tasks import Records
+from sordino.types import Aggregate, Augment, Key, Placement, PyTree, Vector
+
+__all__ = [
+    "Diagnostics",
+    "ProgramSpec",
+    "RoundInfo",
+    "RoundState",
+    "round_key",
+    "run_client",
+    "run_round",
+    "run_rounds",
+    "serve",
+]
+
+# Purposes of the keys of a round.
+COHORT, CLIENT, NOISE, SERVER, LOCAL_NOISE, SHUFFLE = range(6)
+
+Function = TypeVar("Function", bound=Callable[..., PyTree])
+
+
+class RoundState(NamedTuple):
+    """What passes from round to round."""
+
+    server: PyTree
+    clients: PyTree  # states of the whole population, () for stateless methods
+
+
+class RoundInfo(NamedTuple):
+    """Diagnostics of one round. Computed on private data: not private."""
+
+    participants: jax.Array
+    mean_norm: jax.Array
+    clipped_share: jax.Array
+    dropped: jax.Array
+    exceeds_limit: jax.Array  # messages beyond the limit that the noise was made for: 0, or the method is wrong
+    signal_to_noise: jax.Array  # norm of the sum before noise over the norm of the noise; NaN without noise
+    server: PyTree  # the method's own, computed from its releases
+    transcript: PyTree  # the messages themselves and their senders, where asked for
+
+
+@dataclass(frozen=True)
+class ProgramSpec:
+    """What is fixed when the program is compiled."""
+
+    loss: Callable[[Vector, Batch], jax.Array]
+    cohort: Cohort
+    population: int
+    largest: int  # records of the largest client
+    chunk: int
+    transcript: bool = False
+    shuffled: bool = False  # whether a transcript comes from a shuffler
+    devices: int = 1
+    stacked: bool = False  # whether rules and states are those of several runs, stacked along a first axis
+    augment: Augment | None = None  # what a client does to its records before a gradient
+
+    def for_each_run(self, work: Function, in_axes: PyTree = 0) -> Function:
+        """`work` for every run of the stack; `work` itself where there is one."""
+        return jax.vmap(work, in_axes=in_axes) if self.stacked else work
+
+
+class Diagnostics(NamedTuple):
+    """Sums over the cohort of what is for people only."""
+
+    bounded: Vector | None  # of the messages before noise and quantisation; None where that is what was sent
+    norms: jax.Array
+    clipped: jax.Array
+    dropped: jax.Array
+    exceeds_limit: jax.Array
+
+
+class Shared(NamedTuple):
+    """What all clients of a round share."""
+
+    rules: Rules
+    records: Records
+    received: PyTree
+    key: Key
+    k: jax.Array
+
+
+_STACKED = Shared(rules=0, records=None, received=0, key=None, k=None)  # type: ignore[arg-type]  # axes of a stack
+Sums: TypeAlias = tuple[Aggregate, Diagnostics]
+
+
+def round_key(key: Key, k: jax.Array, purpose: int) -> Key:
+    """The key of one purpose in one round."""
+    return jax.random.fold_in(jax.random.fold_in(key, k), purpose)
+
+
+@functools.partial(jax.jit, static_argnames=("spec", "rounds"))
+def run_rounds(
+    rules: Rules, records: Records, state: RoundState, key: Key, first: jax.Array, *, spec: ProgramSpec, rounds: int
+) -> tuple[RoundState, RoundInfo]:
+    """`rounds` rounds from round `first` on, as one program."""
+
+    def one(state: RoundState, k: jax.Array) -> tuple[RoundState, RoundInfo]:
+        return run_round(rules, records, state, key, k, spec)
+
+    return jax.lax.scan(one, state, first + jnp.arange(rounds))
+
+
+def run_round(
+    rules: Rules, records: Records, state: RoundState, key: Key, k: jax.Array, spec: ProgramSpec
+) -> tuple[RoundState, RoundInfo]:
+    """One round: cohort, clients, noise, server."""
+    client_ids, present = spec.cohort.draw(round_key(key, k, COHORT), spec.population)
+    received = spec.for_each_run(lambda rules, server: rules.method.broadcast(server))(rules, state.server)
+    shared = Shared(rules, records, received, key, k)
+    sums, clients, sent = _run_cohort(shared, state.clients, client_ids, present, spec)
+    serve_each = spec.for_each_run(functools.partial(serve, key=key, k=k, spec=spec))
+    server, info = serve_each(rules, state.server, sums)
+    if spec.shuffled and spec.transcript:
+        client_ids, present, sent = _shuffled(round_key(key, k, SHUFFLE), client_ids, present, sent)
+    if spec.transcript:
+        info = info._replace(transcript=(client_ids, present, sent))
+    return RoundState(server, clients), info
+
+
+def serve(
+    rules: Rules, server: PyTree, sums: Sums, *, key: Key, k: jax.Array, spec: ProgramSpec
+) -> tuple[PyTree, RoundInfo]:
+    """The server's half of a round, with the noise of all messages where the plan places it as the law of the sum."""
+    total, diagnostics = sums
+    before_noise = total.sum if diagnostics.bounded is None else diagnostics.bounded
+    key_noise = round_key(key, k, NOISE)
+    if rules.placement is Placement.LAW_OF_SUM:
+        total = _law_of_sum(rules, key_noise, total, spec.cohort.capacity(spec.population))
+    keys = ServerKeys(key_noise, round_key(key, k, SERVER))
+    server, server_info = server_turn(rules, keys, server, total)
+    counted = jnp.maximum(total.cohort - diagnostics.dropped, 1)
+    noise = jnp.linalg.norm(server_info.noisy_sum - before_noise)
+    return server, RoundInfo(
+        participants=total.cohort,
+        mean_norm=diagnostics.norms / counted,
+        clipped_share=diagnostics.clipped / counted,
+        dropped=diagnostics.dropped,
+        exceeds_limit=diagnostics.exceeds_limit,
+        signal_to_noise=jnp.where(noise > 0, jnp.linalg.norm(before_noise) / noise, jnp.nan),
+        server=server_info.method,
+        transcript=None,
+    )
+
+
+def _law_of_sum(rules: Rules, key: Key, total: Aggregate, count: int) -> Aggregate:
+    """The sums of `count` noisy messages from the sums of the bounded ones: one draw instead of `count`."""
+    aggregate = rules.mechanism.aggregate
+    assert aggregate is not None  # the plan does not place noise so without a law
+    first = measured_length(rules, len(total.sum))
+    if first == len(total.sum):
+        noisy = aggregate(key, total.sum, total.sum_of_squared_norms, count)
+    else:
+        # Noise that is independent from part to part: the first part has its joint law, the others their sums'.
+        key_first, key_rest = jax.random.split(key)
+        noisy = aggregate(key_first, total.sum[:first], total.sum_of_squared_norms, count)
+        rest = aggregate(key_rest, total.sum[first:], jnp.float32(0), count)
+        noisy = noisy._replace(sum=jnp.concatenate([noisy.sum, rest.sum]))
+    return noisy._replace(side=total.side, cohort=total.cohort)
+
+
+def _shuffled(
+    key: Key, client_ids: jax.Array, present: jax.Array, sent: PyTree
+) -> tuple[jax.Array, jax.Array, PyTree]:
+    """What a shuffler hands on: the messages in random order, and -1 for every sender."""
+    order = jax.random.permutation(key, present.shape[0])
+    return jnp.full_like(client_ids, -1), present[order], jax.tree.map(lambda leaf: leaf[order], sent)
+
+
+_Work: TypeAlias = Callable[[jax.Array, jax.Array, PyTree, Shared], tuple[RunningSum, PyTree, PyTree]]
+
+
+def _run_cohort(
+    shared: Shared, states: PyTree, client_ids: jax.Array, present: jax.Array, spec: ProgramSpec
+) -> tuple[Sums, PyTree, PyTree]:
+    """All clients of the cohort: their sums, the population's states after them, and their messages where wanted."""
+    places = client_ids.shape[0]
+    pad = -places % (spec.chunk * spec.devices)
+    client_ids, present = jnp.pad(client_ids, (0, pad)), jnp.pad(present, (0, pad))
+    cohort_states = jax.tree.map(lambda leaf: leaf[client_ids], states)
+
+    def on_device(
+        client_ids: jax.Array, present: jax.Array, states: PyTree, shared: Shared
+    ) -> tuple[RunningSum, PyTree, PyTree]:
+        # Runs of a stack lie inside the client: they read its records together, as one larger matrix product.
+        inside = spec.for_each_run(functools.partial(run_client, spec=spec), (None, None, 0, _STACKED))
+        return _run_chunks(lambda *client: inside(*client, shared), client_ids, present, states, spec)
+
+    work = _over_devices(on_device, spec.devices) if spec.devices > 1 else on_device
+    summed, new, sent = work(client_ids, present, cohort_states, shared)
+    # An absent place must not write: its index is out of bounds, where scatter drops it.
+    place = jnp.where(present, client_ids, spec.population)
+    states = jax.tree.map(lambda leaf, value: leaf.at[place].set(value, mode="drop"), states, new)
+    return summed.value(), states, sent[:places] if spec.transcript else None
+
+
+def _over_devices(work: _Work, devices: int) -> _Work:
+    """The cohort dealt to the devices of this machine, their sums added up."""
+    mesh = jax.make_mesh((devices,), ("device",), axis_types=(jax.sharding.AxisType.Auto,))
+    own, everybodys = jax.sharding.PartitionSpec("device"), jax.sharding.PartitionSpec()
+
+    def on_device(
+        client_ids: jax.Array, present: jax.Array, states: PyTree, shared: Shared
+    ) -> tuple[RunningSum, PyTree, PyTree]:
+        summed, new, sent = work(client_ids, present, states, shared)
+        return jax.lax.all_gather(summed, "device").joined(), new, sent
+
+    return jax.shard_map(
+        on_device,
+        mesh=mesh,
+        in_specs=(own, own, own, everybodys),
+        out_specs=(everybodys, own, own),
+        check_vma=False,
+    )
+
+
+def _run_chunks(
+    one: Callable[[jax.Array, jax.Array, PyTree], tuple[Sums, PyTree, PyTree]],
+    client_ids: jax.Array,
+    present: jax.Array,
+    states: PyTree,
+    spec: ProgramSpec,
+) -> tuple[RunningSum, PyTree, PyTree]:
+    """Clients in chunks: vmap inside, scan outside."""
+    chunks = client_ids.shape[0] // spec.chunk
+
+    def cut(leaf: jax.Array) -> jax.Array:
+        return leaf.reshape(chunks, spec.chunk, *leaf.shape[1:])
+
+    def joined(leaf: jax.Array) -> jax.Array:
+        return leaf.reshape(-1, *leaf.shape[2:])
+
+    def chunk(so_far: RunningSum, part: tuple[jax.Array, jax.Array, PyTree]) -> tuple[RunningSum, PyTree]:
+        ids, here, states = part
+
+        def work(so_far: RunningSum) -> tuple[RunningSum, PyTree]:
+            sums, new, sent = jax.vmap(one)(ids, here, states)
+            return so_far.plus(RunningSum.of_each(sums)), (new, sent)
+
+        if spec.transcript:
+            return work(so_far)
+        # The last chunks of a padded cohort are often empty.
+        return jax.lax.cond(here.any(), work, lambda so_far: (so_far, (states, None)), so_far)
+
+    shapes = jax.eval_shape(one, client_ids[0], present[0], jax.tree.map(lambda leaf: leaf[0], states))[0]
+    zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    parts = (cut(client_ids), cut(present), jax.tree.map(cut, states))
+    summed, (new, sent) = jax.lax.scan(chunk, RunningSum.of(zero), parts)
+    return summed, jax.tree.map(joined, new), jax.tree.map(joined, sent)
+
+
+def run_client(
+    client: jax.Array, present: jax.Array, state: PyTree, shared: Shared, *, spec: ProgramSpec
+) -> tuple[Sums, PyTree, PyTree]:
+    """One client's turn, as terms of the sums. An absent client counts for nothing and keeps its state."""
+    rules, records, received, key, k = shared
+    numbers = jax.tree.map(lambda leaf: leaf[client], rules.numbers)
+    start, size = records.start[client], records.size[client]
+    data = ClientData(spec.loss, records.x, records.y, start, size, spec.largest, numbers, spec.augment)
+    keys = ClientKeys(
+        jax.random.fold_in(round_key(key, k, CLIENT), client),
+        jax.random.fold_in(round_key(key, k, LOCAL_NOISE), client),
+    )
+    message, new_state, info = client_turn(rules, keys, received, state, data)
+    sums = tally(rules, message, numbers), _diagnostics(info)
+    sums = jax.tree.map(lambda leaf: jnp.where(present, leaf, jnp.zeros_like(leaf)), sums)
+    new_state = jax.tree.map(lambda new, old: jnp.where(present, new, old), new_state, state)
+    return sums, new_state, rules.mechanism.read(message.vector) if spec.transcript else None
+
+
+def _diagnostics(info: ClientInfo) -> Diagnostics:
+    bounding = info.bounding
+    return Diagnostics(
+        bounded=info.bounded,
+        norms=jnp.where(bounding.dropped, 0.0, bounding.norm),
+        clipped=bounding.clipped.astype(jnp.int32),
+        dropped=bounding.dropped.astype(jnp.int32),
+        exceeds_limit=info.exceeds_limit.astype(jnp.int32),
+    )

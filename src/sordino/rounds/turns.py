@@ -1,0 +1,110 @@
+"""The two turns of a round, as pure functions. The engine, the debug engine and a deployment call the same ones.
+
+    client_turn   what a client runs: train, bound, and randomise where the plan places the noise in the client
+    tally         what the server computes from one message that has arrived; the results are summed
+    server_turn   what the server runs: noise where the plan places it on the sum, and the method's step
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from sordino.algorithms.local import ClientData
+from sordino.planning.resolved import Rules
+from sordino.types import Aggregate, BoundInfo, Key, Message, Placement, PyTree, Scalar, Vector
+
+__all__ = ["ClientInfo", "ClientKeys", "ServerInfo", "ServerKeys", "client_turn", "exceeds_limit", "server_turn", "tally"]
+
+SLACK = 1e-3  # by which a computed norm may be off: bounders are exact, the check of their work need not be
+
+
+class ClientKeys(NamedTuple):
+    """The randomness of one client's turn. `noise` is given to the mechanism alone: a node may pass another source."""
+
+    training: Key
+    noise: Key
+
+
+class ServerKeys(NamedTuple):
+    """The randomness of the server's turn."""
+
+    noise: Key
+    step: Key
+
+
+class ClientInfo(NamedTuple):
+    """Diagnostics of one client's turn. Computed on private data: never released."""
+
+    bounded: Vector | None  # the message before noise and quantisation; None where that is what was sent
+    bounding: BoundInfo
+    exceeds_limit: jax.Array  # the message is longer than the limit that the noise was made for
+
+
+class ServerInfo(NamedTuple):
+    """What the server tells of its turn, computed from its releases."""
+
+    method: PyTree  # the method's own
+    noisy_sum: Vector
+
+
+def client_turn(
+    rules: Rules, keys: ClientKeys, received: PyTree, state: PyTree, data: ClientData
+) -> tuple[Message, PyTree, ClientInfo]:
+    """All that one client does in a round -> all that leaves it, its state, and what is for its own eyes only."""
+    method, mechanism = rules.method, rules.mechanism.for_client(data.numbers)
+    bounded, after, bounding = method.client(keys.training, received, state, data)
+    limit = method.limit(received, data.numbers)
+    unchecked = limit is None or rules.placement is Placement.NONE
+    exceeds = jnp.bool_(False) if unchecked else exceeds_limit(bounded.vector, limit)
+    if rules.placement is Placement.IN_CLIENT:
+        sent = mechanism.message(keys.noise, bounded.vector)._replace(side=bounded.side)
+        after = method.after_noise(received, state, after, mechanism.read(sent.vector))
+    else:
+        sent = bounded._replace(vector=mechanism.encode(keys.noise, bounded.vector))
+    unchanged = sent.vector is bounded.vector
+    return sent, after, ClientInfo(None if unchanged else bounded.vector, bounding, exceeds)
+
+
+def tally(rules: Rules, message: Message, numbers: PyTree = None) -> Aggregate:
+    """What the server computes from one message: a term of the sums over the cohort."""
+    mechanism = rules.mechanism.for_client(numbers)
+    one = jnp.int32(1)
+    if rules.placement is Placement.ON_SUM:  # the server learns one noisy sum and nothing of the messages' norms
+        return Aggregate(message.vector, side=message.side, cohort=one)
+    in_client = rules.placement is Placement.IN_CLIENT
+    vector = mechanism.read(message.vector) if in_client else message.vector
+    first = vector[: measured_length(rules, len(vector))]
+    estimate = None if rules.placement is Placement.LAW_OF_SUM else mechanism.squared_norm(message._replace(vector=first))
+    squares = jnp.vdot(first, first).astype(jnp.float32)
+    return Aggregate(vector, squares, estimate, message.side, one)
+
+
+def measured_length(rules: Rules, length: int) -> int:
+    """The leading coordinates of a message whose squared norm is estimated: its first part."""
+    parts = rules.method.privacy.message_parts if rules.mechanism.estimates_squared_norm else 1
+    return length // parts
+
+
+def server_turn(rules: Rules, keys: ServerKeys, state: PyTree, total: Aggregate) -> tuple[PyTree, ServerInfo]:
+    """All that the server does with the messages of a round -> its state, and what it tells of the round.
+
+    `total` is the sum of the `tally` of every message; its cohort is the number of clients that answered.
+    """
+    method = rules.method
+    if rules.placement is Placement.ON_SUM:
+        noisy = rules.mechanism.randomize_sum(keys.noise, total.sum, method.noise_scale(state))
+        total = total._replace(sum=noisy)
+    answered = jnp.maximum(total.cohort, 1)
+    cohort: Scalar = answered if rules.planned_cohort is None else rules.planned_cohort
+    state, info = method.server(keys.step, state, total._replace(cohort=cohort))
+    return state, ServerInfo(info, total.sum)
+
+
+def exceeds_limit(vector: Vector, limit: Scalar) -> jax.Array:
+    """Whether a message is longer than its limit. The certificate rests on methods that never send such a message."""
+    share = vector / limit  # the squares of very long and very short limits leave float32
+    within = jnp.vdot(share, share, precision=jax.lax.Precision.HIGHEST) <= (1 + SLACK) ** 2
+    return ~within  # a NaN norm counts as too long

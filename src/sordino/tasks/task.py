@@ -1,0 +1,206 @@
+"""A task: a data set dealt to clients, and a model with its loss on a flat vector."""
+
+from __future__ import annotations
+
+import functools
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sordino.data import FederatedData
+from sordino.errors import InvalidInput, require
+from sordino.models import Batch, FlatLoss, Model, flat
+from sordino.tasks.population import DataFacts, Population
+from sordino.types import Augment, Key, PyTree, Vector
+
+__all__ = ["Measure", "Records", "Task", "evaluate"]
+
+Measure: TypeAlias = Callable[[Vector, jax.Array, jax.Array], dict[str, jax.Array]]
+
+
+class Records(NamedTuple):
+    """Everybody's records, sorted by client."""
+
+    x: jax.Array
+    y: jax.Array
+    start: jax.Array
+    size: jax.Array
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What is learnt, by whom, from which records."""
+
+    name: str
+    data: FederatedData
+    model: Model
+    minimum: float | None = None  # of the test loss, where it is known
+    minimiser: Vector | None = None  # where that is
+    stationarity: bool = False  # whether the norm of the test loss's gradient is measured
+    augment: Augment | None = None  # what a client does to its records before a gradient
+    starts_near_data: bool = False  # whether w_0 is made from the clients' data, as near a known minimiser
+    objective: Model | None = None  # what the test loss is, where clients train on another
+    assignment: str = ""  # the rule that gave clients their records: tasks with one text hold them alike; "": unknown
+
+    def __post_init__(self) -> None:
+        """Every client and the test set must hold at least one record, and clients' slices must not overlap."""
+        remedy = "holds no test records, on which models are measured: add some (rows of split test, or test.npz)"
+        require(len(self.data.x_test) > 0, "task", self.name, remedy)
+        empty = np.flatnonzero(np.asarray(self.data.size) < 1)
+        if len(empty):
+            names = self.data.names or [f"client {number}" for number in range(len(self.data.size))]
+            raise InvalidInput("clients", names[empty[0]], "holds no records: leave it out, or give it some")
+        start, size = (np.asarray(part, np.int64) for part in (self.data.start, self.data.size))
+        order = np.argsort(start, kind="stable")
+        ends = (start + size)[order]
+        apart = start.min() >= 0 and bool(np.all(ends[:-1] <= start[order][1:])) and ends[-1] <= len(self.data.x)
+        remedy = f"start and size must cut the {len(self.data.x)} records into parts that do not overlap"
+        require(apart, "clients", self.name, remedy)
+
+    @cached_property
+    def token(self) -> str:
+        """A name that no other task has, were it made from the same files."""
+        return secrets.token_hex(8)
+
+    @property
+    def clients(self) -> int:
+        """n."""
+        return len(self.data.size)
+
+    @property
+    def largest(self) -> int:
+        """Records of the largest client."""
+        return int(self.data.size.max())
+
+    @property
+    def measured_on_clients(self) -> bool:
+        """Whether the test set is the clients' own records, as of a problem with a known minimum."""
+        return self.data.x_test is self.data.x
+
+    @cached_property
+    def d(self) -> int:
+        """Number of parameters."""
+        return int(self._flat[0].shape[0])
+
+    @cached_property
+    def records(self) -> Records:
+        """The training records on the device."""
+        return Records(*(jnp.asarray(part) for part in (self.data.x, self.data.y, self.data.start, self.data.size)))
+
+    def initial(self, key: Key) -> Vector:
+        """w_0."""
+        return flat(self.model, key)[0]
+
+    @cached_property
+    def population(self) -> Population:
+        """What a plan may know of this task."""
+        data = self.data
+        return Population(
+            d=self.d,
+            clients=self.clients,
+            sizes=np.asarray(data.size, np.int64),
+            names=tuple(data.names),
+            smoothness=self.model.smoothness,
+            assignment=self.assignment,
+            task_token=self.token,
+            facts=DataFacts(
+                starts_near_data=self.starts_near_data,
+                classes_counted=data.classes if data.classes_counted else None,
+                measured_on_clients=self.measured_on_clients,
+                tests_clients=data.tests_clients,
+                dealt_anew=data.dealt_anew,
+                dealt_by_label=data.dealt_by_label,
+                overlapping=data.overlapping,
+                augmented=self.augment is not None,
+            ),
+        )
+
+    def params(self, w: Vector) -> PyTree:
+        """The model's own parameters."""
+        return self._flat[1](w)
+
+    @cached_property
+    def loss(self) -> FlatLoss:
+        """The mean loss over a batch, of a flat vector; one object, so that programs compile once."""
+        return FlatLoss(self.model.loss, self._flat[1], self.model.linear)
+
+    @cached_property
+    def predict(self) -> Callable[[Vector, jax.Array], jax.Array]:
+        """Logits, of a flat vector."""
+        unravel, predict = self._flat[1], self.model.predict
+        assert predict is not None
+
+        def flat_predict(w: Vector, x: jax.Array) -> jax.Array:
+            return predict(unravel(w), x)
+
+        return flat_predict
+
+    @cached_property
+    def measure(self) -> Measure:
+        """(w, test set) -> test loss; the accuracy, or how far above a known minimum the loss, or off it w, is."""
+
+        def measured(w: Vector, x: jax.Array, y: jax.Array) -> dict[str, jax.Array]:
+            if self.model.predict is not None:
+                loss, accuracy = evaluate(w, x, y, predict=self.predict)
+                return {"test_loss": loss, "accuracy": accuracy}
+            everything = Batch(x, y, jnp.ones(len(x)))
+            objective = self.loss if self.objective is None else FlatLoss(self.objective.loss, self._flat[1])
+            loss = objective(w, everything)
+            above = {} if self.minimum is None else {"suboptimality": loss - jnp.float32(self.minimum)}
+            away = {} if self.minimiser is None else {"distance": jnp.linalg.norm(w - self.minimiser)}
+            steep = {"gradient_norm": jnp.linalg.norm(jax.grad(objective)(w, everything))} if self.stationarity else {}
+            return {"test_loss": loss, **above, **away, **steep}
+
+        return measured
+
+    @cached_property
+    def measures(self) -> tuple[str, ...]:
+        """The names of what `measure` finds."""
+        return tuple(jax.eval_shape(self.measure, self._flat[0], *self.test))
+
+    def evaluate(self, w: Vector) -> dict[str, float]:
+        """What `measure` finds on the test set."""
+        return {name: float(value) for name, value in self._measure(w, *self.test).items()}
+
+    @cached_property
+    def test(self) -> tuple[jax.Array, jax.Array]:
+        """The test records on the device."""
+        return jnp.asarray(self.data.x_test), jnp.asarray(self.data.y_test)
+
+    @cached_property
+    def _measure(self) -> Measure:
+        return jax.jit(self.measure)
+
+    @cached_property
+    def _flat(self) -> tuple[Vector, Callable[[Vector], PyTree]]:
+        return flat(self.model, jax.random.key(0))
+
+
+@functools.partial(jax.jit, static_argnames=("predict", "batch"))
+def evaluate(
+    w: Vector, x: jax.Array, y: jax.Array, *, predict: Callable[[Vector, jax.Array], jax.Array], batch: int = 1000
+) -> tuple[jax.Array, jax.Array]:
+    """(mean cross-entropy, accuracy) over a whole set, in batches."""
+    n = y.shape[0]
+    batches = -(-n // batch)
+    index = jnp.minimum(jnp.arange(batches * batch), n - 1).reshape(batches, batch)
+    real = (jnp.arange(batches * batch) < n).reshape(batches, batch)
+
+    def one(
+        carry: tuple[jax.Array, jax.Array], part: tuple[jax.Array, jax.Array]
+    ) -> tuple[tuple[jax.Array, jax.Array], None]:
+        rows, weight = part
+        with jax.default_matmul_precision("highest"):  # a rounded score may name another class
+            log_p = jax.nn.log_softmax(predict(w, x[rows]))
+        loss = -jnp.take_along_axis(log_p, y[rows][:, None], axis=1)[:, 0]
+        right = jnp.argmax(log_p, axis=1) == y[rows]
+        return (carry[0] + jnp.sum(loss * weight), carry[1] + jnp.sum(right & weight)), None
+
+    (loss, right), _ = jax.lax.scan(one, (jnp.float32(0), jnp.int32(0)), (index, real))
+    return loss / n, right / n
