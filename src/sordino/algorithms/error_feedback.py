@@ -22,10 +22,10 @@ In the first rounds another start of the memory than zero takes the place of lin
 that does not take part keeps its memory, and the server still divides by n, so that without noise g^k remains the mean
 of all g_i^k. No convergence theorem covers either.
 
-With `remember_noise` line 6 reads g_i^{k+1} = g_i^k + beta M(Delta_i), and the first messages enter g_i with their noise
-too: a client compensates its noise like any other error, and g^k is the mean of the g_i^k in private too. Messages are as
-bounded as before, so the server learns no more. But later rounds remove the noise of earlier ones again, so that no
-client may count on the noise of others: a model user's epsilon is the server's. No theorem covers it.
+With `remember_noise` line 6 reads g_i^{k+1} = g_i^k + beta M(Delta_i), and the first messages enter g_i with their
+noise too: a client compensates its noise like any other error, and g^k is the mean of the g_i^k in private too.
+Messages are as bounded as before, so the server learns no more. But later rounds remove the noise of earlier ones
+again, so that no client may count on the noise of others: a model user's epsilon is the server's. No theorem covers it.
 """
 
 from __future__ import annotations
@@ -118,9 +118,7 @@ class ErrorFeedback(Method):
         """x^k."""
         return Broadcast(state.x, state.k)
 
-    def client(
-        self, key: Key, received: Broadcast, g_i: Vector, data: ClientData
-    ) -> tuple[Message, Vector, BoundInfo]:
+    def client(self, key: Key, received: Broadcast, g_i: Vector, data: ClientData) -> tuple[Message, Vector, BoundInfo]:
         """Lines 4 to 6."""
         gradient = self.local(key, received.x, data)
         Delta, info = self.start.message(received.k, gradient, self.psi(gradient - g_i), self._Phi)
@@ -170,7 +168,8 @@ class ErrorFeedback(Method):
         if not isinstance(self.bound, SmoothedNormalize | Normalize):  # short differences pass as they are
             return (wording.beta_too_large(_listed(beta)),) if np.any(beta >= 2) else ()
         smoothed = isinstance(self.bound, SmoothedNormalize)
-        name, alpha = ("beta", np.asarray(self.bound.alpha)) if smoothed else ("beta C", np.asarray(0.0))
+        alpha = np.asarray(self.bound.alpha if isinstance(self.bound, SmoothedNormalize) else 0.0)
+        name = "beta" if smoothed else "beta C"
         step = beta * np.asarray(self.bound.limit)  # the most that a memory moves by
         found = []
         if np.any(step > 2 * alpha):
@@ -228,7 +227,9 @@ def error_feedback(
     remedy = "give a bound or top_k: smoothed_normalize (alpha-NormEC), clip (Clip21), normalize or top_k (EF21)"
     require(bound is not None or top_k is not None, "bound", bound, remedy)
     require_fixed_bound(bound, "the memory needs a fixed bound: use clip")
-    remedy = "secure-average counts on the noise of all clients, and remembered noise shows in later sums: use noisy or zero"
+    remedy = (
+        "secure-average counts on the noise of all clients, and remembered noise shows in later sums: use noisy or zero"
+    )
     require(not (remember_noise and memory == "secure-average"), "remember_noise", remember_noise, remedy)
     return ErrorFeedback(
         bound=bound,

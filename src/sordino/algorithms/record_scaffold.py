@@ -66,9 +66,7 @@ class RecordScaffold(ControlVariates, RecordMethod):
         """c_i is made of noisy gradients alone, so clients keep nothing that was not released with noise."""
         return Privacy(unit=Unit.RECORD, noise_inside=True, releases=self.steps, message_parts=2)
 
-    def client(
-        self, key: Key, received: Broadcast, c_i: Vector, data: ClientData
-    ) -> tuple[Message, Vector, BoundInfo]:
+    def client(self, key: Key, received: Broadcast, c_i: Vector, data: ClientData) -> tuple[Message, Vector, BoundInfo]:
         """(-Delta y, Delta c), and the new c_i."""
         x, c, k = received
         eta = self.local_lr(k)
@@ -132,8 +130,8 @@ def record_scaffold(
       local_lr: eta_l: a number, {start, decay}, {values, until} or a function of the round.
       bound: `so.clip(C)`, of the gradient of each record.
       server_lr: eta_g.
-      batch_size: records drawn anew in each step; a client that has fewer uses all of them, as does every client if this
-        is left out.
+      batch_size: records drawn anew in each step; a client with fewer records uses all of them, and so does every
+        client if this is left out.
       weight_decay: L2, added to the gradient.
       output: "last", "mean-of-last-two" or "random".
     """
