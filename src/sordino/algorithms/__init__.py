@@ -1,24 +1,28 @@
-"""Federated methods, one family a file; `METHODS` names the factories that a run file may ask for."""
+"""Federated methods, one a file; `METHODS` lists the factories by the names that a run file uses."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-from sordino.algorithms.error_feedback import dp_sgd, error_feedback
+from sordino.algorithms.ac_sa import accelerated_mb_sgd
+from sordino.algorithms.dp_sgd import dp_sgd
+from sordino.algorithms.error_feedback import error_feedback
 from sordino.algorithms.fedavg import fedavg
 from sordino.algorithms.fedexp import fedexp
-from sordino.algorithms.minibatch import accelerated_mb_sgd, noisy_mb_sgd
+from sordino.algorithms.noisy_mb_sgd import noisy_mb_sgd
+from sordino.algorithms.record_scaffold import record_scaffold
 from sordino.algorithms.scaffold import scaffold
+from sordino.types import Method
 
 __all__ = ["METHODS"]
 
-METHODS: dict[str, Callable[..., Any]] = {
+METHODS: dict[str, Callable[..., Method]] = {
     "accelerated_mb_sgd": accelerated_mb_sgd,
     "dp_sgd": dp_sgd,
     "error_feedback": error_feedback,
     "fedavg": fedavg,
     "fedexp": fedexp,
     "noisy_mb_sgd": noisy_mb_sgd,
+    "record_scaffold": record_scaffold,
     "scaffold": scaffold,
 }

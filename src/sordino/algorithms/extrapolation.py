@@ -1,7 +1,7 @@
-"""The adaptive global step size of FedEXP, as a piece that a server puts between the mean message and its own step.
+"""The adaptive global step size of FedEXP, which a server applies to the mean message before its own step.
 
 Takakura, Liew, Hasegawa: Accelerating Differentially Private Federated Learning via Adaptive Extrapolation. With
-c_i the message of client i, Delta_i what it was before noise, and c~ the (noisy) mean over M clients:
+c_i the message of client i, Delta_i the same before noise, and c~ the (noisy) mean over M clients:
 
     no privacy       eta_g = max{1, (1/M) sum ||Delta_i||^2              / ||c~||^2}       (2)
     naive            eta_g = max{1, (1/M) sum ||c_i||^2                  / ||c~||^2}       (3), explodes under noise
@@ -9,9 +9,9 @@ c_i the message of client i, Delta_i what it was before noise, and c~ the (noisy
     local, PrivUnit  eta_g = max{1, (1/M) sum s^_i                       / ||c~||^2}       (8), s^_i by Algorithm 5
     central          eta_g = max{1, ((1/M) sum ||Delta_i||^2 + xi)       / ||c~||^2}       (7), xi ~ N(0, sigma_xi^2)
 
-"corrected" is (2), (6), (7) or (8), as trust and mechanism have it; "naive" is (3), for comparison. In (6) and (8) the
-step size is computed from messages that are private already and costs nothing. In (7) it is a release of its own:
-a client moves the sum of squared norms by at most C^2 under every relation, since ||Delta_i|| <= C. With s the noise
+"corrected" is (2), (6), (7) or (8), depending on trust and mechanism; "naive" is (3), for comparison. In (6) and (8)
+the step size is computed from messages that are private already and costs nothing. In (7) it is a release of its own: a
+client moves the sum of squared norms by at most C^2 under every relation, since ||Delta_i|| <= C. With s the noise
 std of the sum of messages (sigma sqrt(M) in the paper) and s_xi that of the sum of squared norms (M sigma_xi):
 
     s_xi = d s^2 / M                                      sigma_xi = d sigma^2 / M, the paper's
@@ -29,10 +29,11 @@ from dataclasses import dataclass, field
 import jax
 import jax.numpy as jnp
 
-from sordino.errors import InvalidInput, require, require_drawable
+from sordino.algorithms.common import require_choice
+from sordino.errors import require, require_drawable
 from sordino.privacy.events import Gaussian
 from sordino.pytrees import pytree
-from sordino.types import Aggregate, Bounder, Circumstances, Key, Relation, Scalar, Vector
+from sordino.types import Aggregate, Bounder, Key, PlanContext, Relation, Scalar, Trust, Vector
 
 __all__ = ["STEP_SIZES", "Extrapolation", "extrapolation"]
 
@@ -50,41 +51,45 @@ class Extrapolation:
     noise_std: Scalar | None = None  # s_xi, of a central release; None where nothing beside the messages is released
     squares_moved: int = field(default=1, metadata={"static": True})  # its sensitivity over C^2
 
-    def __call__(self, key: Key, mean: Vector, total: Aggregate, squares: jax.Array, r: Scalar) -> jax.Array:
-        """eta_g from the noisy mean, the statistics of the messages and, if central, the sum of squared norms."""
+    def __call__(self, key: Key, mean: Vector, total: Aggregate) -> jax.Array:
+        """eta_g from the noisy mean and the statistics of the messages; if central, from the released sum beside them."""
         if self.noise_std is not None:
-            numerator = squares + self.noise_std * jax.random.normal(key, dtype=mean.dtype)
+            assert total.side is not None  # clients send their squared norms where `is_release`
+            numerator = total.side + self.noise_std * jax.random.normal(key, dtype=mean.dtype)
         else:
             known = total.sum_of_squared_norms if self.rule == "naive" else total.squared_norms_before_noise
-            assert known is not None  # `resolve` refuses what does not know it
+            assert known is not None  # `resolve` refuses mechanisms that do not estimate it
             numerator = known
         denominator = jnp.vdot(mean, mean)
-        some = denominator >= jnp.finfo(mean.dtype).tiny  # a round without anybody has no direction
-        return jnp.where(some, jnp.maximum(1.0, numerator / r / jnp.where(some, denominator, 1.0)), 1.0)
+        some = denominator >= jnp.finfo(mean.dtype).tiny  # a round without participants has no direction
+        return jnp.where(some, jnp.maximum(1.0, numerator / total.cohort / jnp.where(some, denominator, 1.0)), 1.0)
 
-    def resolve(self, circumstances: Circumstances, bound: Bounder | None, C: float | None) -> Extrapolation:
+    def resolve(self, context: PlanContext, bound: Bounder | None, C: Scalar | None) -> Extrapolation:
         """The rule under a plan, for messages capped by `bound` whose measured part has norm at most C."""
-        mechanism = circumstances.mechanism
-        if circumstances.trust != "central":
-            name = type(mechanism).__name__
+        mechanism = context.mechanism
+        if context.trust is not Trust.CENTRAL:
+            known = context.trust is Trust.NONE or (mechanism is not None and mechanism.estimates_squared_norm)
+            name = "these" if mechanism is None else mechanism.name
             remedy = f"the squared norms behind {name} messages cannot be estimated: use gaussian or privunit"
-            require(hasattr(mechanism, "squared_norm"), "step_size", self.rule, remedy)
+            require(known, "step_size", self.rule, remedy)
             return dataclasses.replace(self, noise_std=None)
-        remedy = "naive speaks of local noise; with central trust corrected releases the sum of squared norms"
+        remedy = "naive is about local noise; with central trust use corrected, which releases the sum of squared norms"
         require(self.rule == "corrected", "step_size", self.rule, remedy)
-        gaussian = bound is not None and C is not None and hasattr(mechanism, "noise_std")
-        require(gaussian, "step_size", self.rule, "with central trust the step size needs a bound and gaussian noise")
+        std = None if mechanism is None else mechanism.gaussian_std
+        remedy = "with central trust the step size needs a bound and gaussian noise"
+        require(bound is not None and C is not None and std is not None, "step_size", self.rule, remedy)
         assert bound is not None
         assert C is not None
+        assert std is not None
         # The sum of squares moves by C^2 between neighbours. Where clients come at random and one is replaced, the
         # accountant takes two clients of half the sensitivity; a square lies in [0, C^2], not in +-C^2/2: 2 C^2 then.
-        random_cohort = circumstances.cohort.startswith("poisson")
-        squares_moved = 2 if random_cohort and circumstances.relation is Relation.REPLACE_ONE else 1
-        s = float(mechanism.noise_std)
-        s_xi = circumstances.d * s**2 / circumstances.planned
+        random_cohort = context.cohort.startswith("poisson")
+        squares_moved = 2 if random_cohort and context.relation is Relation.REPLACE_ONE else 1
+        C, s = float(C), float(std)
+        s_xi = context.d * s**2 / context.planned_cohort
         if self.step_cost is not None:
             moved = squares_moved * C**2 * s
-            s_xi = max(s_xi, moved / (self.step_cost * float(bound.sensitivity(circumstances.relation))))
+            s_xi = max(s_xi, moved / (self.step_cost * float(bound.sensitivity(context.relation))))
         low, high = SQUARED
         require(low <= C <= high, "bound", C, f"float32 holds squared norms of bounds from {low:g} to {high:g}")
         require_drawable("noise_std of the step size", s_xi)
@@ -92,11 +97,11 @@ class Extrapolation:
 
     @property
     def is_release(self) -> bool:
-        """Whether the clients' squared norms are summed beside their messages."""
+        """Whether clients send their squared norms beside their messages."""
         return self.noise_std is not None
 
     def event(self, C: Scalar) -> Gaussian | None:
-        """What the noisy sum of squared norms costs, where there is one."""
+        """The cost of the noisy sum of squared norms; None where nothing is released beside the messages."""
         if self.noise_std is None:
             return None
         return Gaussian(float(self.noise_std) / (self.squares_moved * float(C) ** 2))
@@ -112,8 +117,7 @@ def extrapolation(step_size: str | None, step_cost: float | None = None) -> Extr
     if step_size is None:
         require(step_cost is None, "step_cost", step_cost, "is about the step size: give step_size too, or leave out")
         return None
-    if step_size not in STEP_SIZES:
-        raise InvalidInput("step_size", step_size, "use one of " + ", ".join(STEP_SIZES))
+    require_choice("step_size", step_size, STEP_SIZES)
     usable = step_cost is None or 0 < step_cost < math.inf
     require(usable, "step_cost", step_cost, "must be positive; 0.2 raises a round's mu by at most 2 %")
     return Extrapolation(step_size, step_cost)

@@ -1,4 +1,4 @@
-"""FedEXP and DP-FedEXP: FedAvg whose server extrapolates, by a step size that it reads off the messages.
+"""FedEXP and DP-FedEXP: FedAvg whose server extrapolates, with a step size computed from the messages.
 
 Takakura, Liew, Hasegawa: Accelerating Differentially Private Federated Learning via Adaptive Extrapolation
 (Algorithms 1 and 2; FedEXP without privacy: Jhunjhunwala, Wang, Joshi):
@@ -41,13 +41,13 @@ def fedexp(
 
     Args:
       local_steps: tau.
-      local_lr: eta_l: a number, {start, decay}, {values, until} or a schedule.
-      bound: `so.clip(C)` or another bound that stays; None sends the update as it is (not private).
+      local_lr: eta_l: a number, {start, decay}, {values, until} or a function of the round.
+      bound: `so.clip(C)` or another fixed bound; None sends the update as it is (not private).
       batch_size: records a step; all of the client's if left out.
       weight_decay: L2, added to the gradient.
       step_size: "corrected", or "naive" for equation (3), which local noise makes explode.
-      step_cost: with central trust, how much of a message's mu the release behind the step size may cost at most; if
-        left out, sigma_xi = d sigma^2 / M, which is cheap for M much smaller than d only.
+      step_cost: with central trust, the largest share of a message's mu that the release behind the step size may cost;
+        if left out, sigma_xi = d sigma^2 / M, which is cheap only for M much smaller than d.
       output: "mean-of-last-two", "last" or "random".
     """
     return fedavg(

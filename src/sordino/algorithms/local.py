@@ -1,32 +1,34 @@
-"""What a client does before it sends anything: its records, its loss, and steps of gradient descent on them."""
+"""A client's own work: its records, its loss, and steps of gradient descent on them."""
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
+from sordino.algorithms.common import require_batch_size
 from sordino.algorithms.schedules import Schedule
+from sordino.errors import require, require_count
 from sordino.models import Batch, Linear, Params, linear_of, shapes_of
 from sordino.pytrees import pytree
-from sordino.types import Key, Scalar, Vector
+from sordino.types import ClientNumbers, Key, PyTree, Scalar, Vector
 
-__all__ = ["Augment", "ClientData", "LocalGradient", "LocalTraining"]
+__all__ = ["Augment", "ClientData", "LocalGradient", "LocalTraining", "local_gradient"]
 
 Augment: TypeAlias = Callable[[Key, jax.Array], jax.Array]  # records -> records of the same shape, changed at random
 
 
 @dataclass(frozen=True)
 class ClientData:
-    """One client's records, as an algorithm sees them: a slice [start, start + size) of everybody's, and the loss.
+    """One client's records and loss: the slice [start, start + size) of x and y, which may hold other clients' too.
 
-    `largest` is the number of records of the largest client; smaller ones are padded with records of weight 0. `client`
-    is the client's number, for methods whose clients have settings of their own.
+    `largest` is the number of records of the largest client; smaller clients are padded with records of weight 0.
     """
 
     loss: Callable[[Vector, Batch], jax.Array]
@@ -35,8 +37,20 @@ class ClientData:
     start: jax.Array
     size: jax.Array
     largest: int
-    client: Any = 0  # its number
+    numbers: ClientNumbers | None = None  # this client's own, in methods that protect records
     augment: Augment | None = None
+
+    @classmethod
+    def own(
+        cls,
+        loss: Callable[[Vector, Batch], jax.Array],
+        x: jax.Array,
+        y: jax.Array,
+        numbers: ClientNumbers | None = None,
+        augment: Augment | None = None,
+    ) -> ClientData:
+        """The data of a client that holds its own records alone."""
+        return cls(loss, x, y, jnp.int32(0), jnp.int32(len(x)), len(x), numbers, augment)
 
     def all(self) -> Batch:
         """Every record."""
@@ -50,7 +64,8 @@ class ClientData:
     def shuffled(self, key: Key) -> jax.Array:
         """A random order of the client's positions, padding last.
 
-        63 bits decide: equal ones go to the lower position, and 23 would give the first of a million records 6 % more.
+        The order sorts 63 random bits a record. Ties go to the lower position; with 23 bits the first of a million
+        records would come 6 % too often.
         """
         position = jnp.arange(self.largest)
         high, low = jax.random.bits(key, (2, self.largest), jnp.uint32)
@@ -59,8 +74,24 @@ class ClientData:
         return order
 
     def augmented(self, key: Key, batch: Batch) -> Batch:
-        """The batch as the client trains on it: changed at random, with the client's own key, where a task says so."""
+        """The batch as the client trains on it: changed at random where the task has an augmentation."""
         return batch if self.augment is None else batch._replace(x=self.augment(key, batch.x))
+
+    def batches(self, key: Key, batch_size: int | None) -> Callable[[jax.Array], Batch]:
+        """Step t -> its batch: all records, or the next `batch_size` of one random order, which starts over at its end."""
+        if batch_size is None or batch_size >= self.largest:
+            everything = self.all()
+            return lambda t: self.augmented(jax.random.fold_in(key, t), everything)
+        order, b = self.shuffled(key), batch_size
+
+        def batch_of(t: jax.Array) -> Batch:
+            place = t * b + jnp.arange(b)
+            batch = self.take(order[place % self.size])
+            # A client with fewer records than a batch sees each of them once a step.
+            batch = batch._replace(weight=batch.weight * (jnp.arange(b) < self.size))
+            return self.augmented(jax.random.fold_in(key, t), batch)
+
+        return batch_of
 
     def gradient(self, w: Vector, batch: Batch) -> Vector:
         """Gradient of the mean loss over the batch."""
@@ -72,7 +103,7 @@ class ClientData:
 class LocalTraining:
     """E steps v <- momentum v + gradient + weight_decay w, w <- w - eta_k v, full-batch or on mini-batches."""
 
-    lr: Any  # eta_k, a Schedule
+    lr: Schedule  # eta_k
     momentum: Scalar | None  # None: no v to keep
     weight_decay: Scalar
     steps: int = field(metadata={"static": True})  # E
@@ -80,14 +111,13 @@ class LocalTraining:
 
     def __call__(self, key: Key, w: Vector, data: ClientData, k: jax.Array, correction: Vector | None = None) -> Vector:
         """w_{k,E} from w_{k,0} = w in round k; `correction` is added to every gradient."""
-        schedule: Schedule = self.lr
-        eta = schedule(k)
+        eta = self.lr(k)
         whole = (
             correction is None and data.augment is None and (self.batch_size is None or self.batch_size >= data.largest)
         )
         if whole and (linear := linear_of(data.loss)) is not None and _few_records(w, data):
             return self._in_span(w, data, eta, linear)
-        batch_of = _batches(key, data, self.batch_size)
+        batch_of = data.batches(key, self.batch_size)
         unravel, loss = shapes_of(data.loss)
 
         def step(carry: tuple[Params, Params], tau: jax.Array) -> tuple[tuple[Params, Params], None]:
@@ -110,7 +140,7 @@ class LocalTraining:
     def _in_span(self, w: Vector, data: ClientData, eta: Scalar, linear: Linear) -> Vector:
         """The same steps, cheaper, for scores x W^T + b: gradients are sums of records, so W stays in their span.
 
-        With a record a row of x the iterates are W_t = rho_t W_0 + A_t^T x and v_t = sigma_t W_0 + B_t^T x, with b as
+        With the records as rows of x the iterates are W_t = rho_t W_0 + A_t^T x and v_t = sigma_t W_0 + B_t^T x, with b as
         the weight of a constant 1, and the scores are rho_t (x W_0^T + b_0) + (x x^T + 1) A_t: a step handles n numbers
         a class instead of one for each input.
         """
@@ -120,7 +150,7 @@ class LocalTraining:
         exact = functools.partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)
         scores_0, gram = exact(x, weight_0.T) + bias_0, exact(x, x.T) + 1
 
-        def step(carry: tuple[Any, Any], tau: jax.Array) -> tuple[tuple[Any, Any], None]:
+        def step(carry: PyTree, tau: jax.Array) -> tuple[PyTree, None]:
             (rho, A), v = carry
             gradient = jax.grad(linear.loss)(rho * scores_0 + exact(gram, A), batch)
             sigma, B = self.weight_decay * rho, gradient + self.weight_decay * A
@@ -146,7 +176,7 @@ class LocalGradient:
 
     def __call__(self, key: Key, w: Vector, data: ClientData) -> Vector:
         """The (mean) gradient from w on."""
-        batch_of = _batches(key, data, self.batch_size)
+        batch_of = data.batches(key, self.batch_size)
         # At the w that all clients share, outside the scan, which would give each of them a copy of the weights.
         first = data.gradient(w, batch_of(jnp.int32(0)))
         if self.steps == 1:
@@ -161,24 +191,17 @@ class LocalGradient:
         return total / self.steps
 
 
-def _batches(key: Key, data: ClientData, batch_size: int | None) -> Callable[[jax.Array], Batch]:
-    """The batch of step tau: everything, or the next `batch_size` records of one random order, round and round."""
-    if batch_size is None or batch_size >= data.largest:
-        everything = data.all()
-        return lambda tau: data.augmented(jax.random.fold_in(key, tau), everything)
-    order, b = data.shuffled(key), batch_size
-
-    def batch_of(tau: jax.Array) -> Batch:
-        place = tau * b + jnp.arange(b)
-        batch = data.take(order[place % data.size])
-        # A client with fewer records than a batch sees each of them once a step.
-        batch = batch._replace(weight=batch.weight * (jnp.arange(b) < data.size))
-        return data.augmented(jax.random.fold_in(key, tau), batch)
-
-    return batch_of
+def local_gradient(batch_size: int | None, local_steps: int, local_lr: float | None) -> LocalGradient:
+    """The gradient of a client as factories describe it, with their arguments checked."""
+    require_batch_size(batch_size)
+    require_count(local_steps, "local_steps")
+    remedy = "give the step size of the local steps" if local_steps > 1 else "one gradient takes no local step: drop it"
+    require((local_lr is not None) == (local_steps > 1), "local_lr", local_lr, remedy)
+    require(local_lr is None or 0 < local_lr < math.inf, "local_lr", local_lr, "must be positive and finite")
+    return LocalGradient(1.0 if local_lr is None else local_lr, local_steps, batch_size)
 
 
 def _few_records(w: Vector, data: ClientData) -> bool:
-    """Whether a linear model's client has so few records that their span is the smaller place to work in."""
+    """Whether the records of a linear model's client are so few that working in their span is cheaper."""
     weight, _ = jax.eval_shape(shapes_of(data.loss)[0], w)
     return bool(2 * data.largest < weight.shape[1])

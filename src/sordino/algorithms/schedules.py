@@ -1,22 +1,32 @@
-"""Step sizes that depend on the round. Their numbers are traced leaves, so a sweep may vary them."""
+"""Step sizes that depend on the round.
+
+The numbers of `constant`, `geometric` and `piecewise` are traced leaves, so that a sweep may vary them. Any other
+function of the round, such as an optax schedule, is static: programs compiled for it are found by the function itself,
+and a resumed run recognises it by its values.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from sordino.errors import InvalidInput, require, require_float32
+from sordino.errors import MOST_ROUNDS, InvalidInput, require, require_float32
 from sordino.pytrees import pytree
 from sordino.types import Scalar
 
-__all__ = ["Schedule", "StepSize", "as_schedule", "constant", "geometric", "piecewise"]
+__all__ = ["Schedule", "StepSize", "as_schedule", "constant", "geometric", "piecewise", "require_positive"]
 
 Schedule: TypeAlias = Callable[[jax.Array], Scalar]
 StepSize: TypeAlias = float | dict[str, Any] | Callable[..., Any]  # what `as_schedule` reads
+
+DENSE = 100_000  # rounds of which every value is part of a function's digest; later ones are probed sparsely
+_PROBED = np.concatenate([np.arange(DENSE), np.arange(DENSE, MOST_ROUNDS + 1, 10_000)]).astype(np.int32)
 
 
 @pytree
@@ -58,6 +68,19 @@ class Piecewise:
         return jnp.asarray(self.values)[j]
 
 
+@pytree
+@dataclass(frozen=True)
+class FunctionOfRound:
+    """eta_k = function(k). The repr shows the digest of the values, by which a resumed run knows the function."""
+
+    function: Schedule = field(repr=False, metadata={"static": True})
+    values: str = field(metadata={"static": True})
+
+    def __call__(self, k: jax.Array) -> Scalar:
+        """The step size of round k."""
+        return self.function(k)
+
+
 def constant(value: float) -> Constant:
     """The same step size in every round."""
     require_float32("learning rate", value)
@@ -81,8 +104,20 @@ def piecewise(values: tuple[float, ...], until: tuple[int, ...]) -> Piecewise:
     return Piecewise(tuple(values), tuple(map(int, until)))
 
 
-def as_schedule(what: Any, name: str = "learning rate") -> Schedule:
-    """A number, {start, decay}, {values, until}, or a schedule, as a schedule; `name` is what errors call it."""
+def of_function(function: Callable[..., Any]) -> FunctionOfRound:
+    """The function as a schedule; refuses one whose values are not finite numbers from 0 up."""
+    values = _values(function, _PROBED)
+    remedy = "the function must return a finite number, 0 or more, for every round"
+    wrong = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
+    if wrong.size:
+        raise InvalidInput("learning rate", function, f"{remedy}; round {_PROBED[wrong[0]]} gives {values[wrong[0]]}")
+    # An object with values that can change has no hash; its bound method is compared by the object's identity.
+    compared = function if isinstance(function, Hashable) else function.__call__
+    return FunctionOfRound(compared, hashlib.sha256(values.astype("<f4").tobytes()).hexdigest())
+
+
+def as_schedule(what: StepSize, name: str = "learning rate") -> Schedule:
+    """A number, {start, decay}, {values, until} or a function of the round as a schedule; errors call it `name`."""
     try:
         return _schedule(what)
     except InvalidInput as error:
@@ -91,14 +126,38 @@ def as_schedule(what: Any, name: str = "learning rate") -> Schedule:
         raise InvalidInput(name, what, "use numbers") from None
 
 
-def _schedule(what: Any) -> Schedule:
+def require_positive(schedule: Schedule, rounds: int | None, name: str) -> None:
+    """Refuse a function that is 0 in a round of the plan, for methods that divide by the step size."""
+    if rounds is None or not isinstance(schedule, FunctionOfRound):
+        return
+    zero = np.flatnonzero(_values(schedule.function, np.arange(rounds, dtype=np.int32)) <= 0)
+    if zero.size:
+        remedy = f"is 0 in round {zero[0]}, and messages are divided by it: plan fewer rounds, or end above 0"
+        raise InvalidInput(name, schedule.function, remedy)
+
+
+def _schedule(what: StepSize) -> Schedule:
     if isinstance(what, int | float):
         return constant(float(what))
     if isinstance(what, dict) and set(what) == {"start", "decay"}:
         return geometric(float(what["start"]), float(what["decay"]))
     if isinstance(what, dict) and set(what) == {"values", "until"}:
         return piecewise(tuple(map(float, what["values"])), tuple(what["until"]))
-    # A plain function is no pytree, which a method's parts must be, and does not show its numbers to who resumes a run.
-    if callable(what) and jax.tree.leaves(what) != [what]:
-        return what
-    raise InvalidInput("learning rate", what, "use a number, {start, decay} or {values, until}")
+    if callable(what):
+        is_pytree = jax.tree.leaves(what) != [what]  # its numbers are leaves, as of the schedules above
+        return what if is_pytree else of_function(what)
+    raise InvalidInput("learning rate", what, "use a number, {start, decay}, {values, until} or a function of the round")
+
+
+def _values(function: Callable[..., Any], rounds: np.ndarray) -> np.ndarray:
+    """The function's values in these rounds, traced as in a run."""
+    try:
+        with jax.ensure_compile_time_eval():
+            values = np.asarray(jax.vmap(lambda k: jnp.asarray(function(k), jnp.float32))(rounds))
+    except Exception as error:
+        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+        remedy = f"the function must turn a round, a traced JAX integer, into a number; it failed with: {reason}"
+        raise InvalidInput("learning rate", function, remedy) from None
+    shape = values.shape[1:]
+    require(shape == (), "learning rate", function, f"the function must return a number, not an array of shape {shape}")
+    return values

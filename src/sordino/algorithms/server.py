@@ -1,20 +1,45 @@
-"""What the server does with the mean message a_k: a step with momentum or any optax optimiser, and an output."""
+"""What the server does with the mean message a_k: a step with momentum or of an optax optimiser, and an output."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import jax
 import jax.numpy as jnp
+import optax
 
-from sordino.errors import InvalidInput
+from sordino.algorithms.common import require_choice
+from sordino.algorithms.schedules import Schedule, StepSize, as_schedule
+from sordino.errors import InvalidInput, require
 from sordino.pytrees import pytree
-from sordino.types import Key, Scalar, Vector
+from sordino.types import Key, PyTree, Scalar, Vector
 
-__all__ = ["OUTPUTS", "OptaxStep", "Output", "ServerStep"]
+__all__ = ["OUTPUTS", "NamedStep", "OptaxStep", "Optimiser", "Output", "ServerStep", "server_step"]
 
 OUTPUTS = ("last", "mean-of-last-two", "random")
+OPTIMISERS: dict[str, Callable[..., Optimiser]] = {
+    "adam": optax.adam,
+    "adagrad": optax.adagrad,
+    "sgd": optax.sgd,
+    "yogi": optax.yogi,
+}
+Options: TypeAlias = tuple[tuple[str, float | bool], ...]
+
+
+@runtime_checkable
+class Optimiser(Protocol):
+    """An optax optimiser."""
+
+    @property
+    def init(self) -> Callable[..., PyTree]:
+        """w -> the optimiser's state."""
+
+    @property
+    def update(self) -> Callable[..., tuple[PyTree, PyTree]]:
+        """gradient, state, w -> what is added to w, the next state."""
 
 
 @pytree
@@ -22,7 +47,7 @@ OUTPUTS = ("last", "mean-of-last-two", "random")
 class ServerStep:
     """w <- w - beta_k v, v <- momentum v + a_k."""
 
-    lr: Any  # beta_k, a Schedule
+    lr: Schedule  # beta_k
     momentum: Scalar
 
     def init(self, w: Vector) -> Vector:
@@ -38,19 +63,72 @@ class ServerStep:
 @pytree
 @dataclass(frozen=True)
 class OptaxStep:
-    """Any optax optimiser, fed beta_k a_k as if it were a gradient."""
+    """An optax optimiser, which has its own learning rate, with beta_k a_k as its gradient."""
 
-    lr: Any
-    optimiser: Any = field(metadata={"static": True})
+    lr: Schedule  # beta_k
+    optimiser: Optimiser = field(metadata={"static": True})
 
-    def init(self, w: Vector) -> Any:
-        """The optimiser's own state."""
+    def init(self, w: Vector) -> PyTree:
+        """The optimiser's state."""
         return self.optimiser.init(w)
 
-    def __call__(self, w: Vector, state: Any, a: Vector, k: jax.Array) -> tuple[Vector, Any]:
+    def __call__(self, w: Vector, state: PyTree, a: Vector, k: jax.Array) -> tuple[Vector, PyTree]:
         """(w, state) of the next round."""
         updates, state = self.optimiser.update(self.lr(k) * a, state, w)
         return w + updates, state
+
+
+@pytree
+@dataclass(frozen=True)
+class NamedStep:
+    """The optax optimiser of this name, with beta_k as its learning rate and a_k as its gradient."""
+
+    lr: Schedule  # beta_k
+    name: str = field(metadata={"static": True})
+    options: Options = field(metadata={"static": True})
+
+    def init(self, w: Vector) -> PyTree:
+        """The optimiser's state."""
+        return _optimiser(self.name, self.options).init(w)
+
+    def __call__(self, w: Vector, state: PyTree, a: Vector, k: jax.Array) -> tuple[Vector, PyTree]:
+        """(w, state) of the next round: each of these optimisers multiplies by its learning rate last."""
+        updates, state = _optimiser(self.name, self.options).update(a, state, w)
+        return w + self.lr(k) * updates, state
+
+
+@functools.cache
+def _optimiser(name: str, options: Options) -> Optimiser:
+    return OPTIMISERS[name](1.0, **dict(options))
+
+
+def server_step(
+    server_lr: StepSize | None, default: Schedule, momentum: float, optimiser: object
+) -> ServerStep | OptaxStep | NamedStep:
+    """The server's step as a run file or Python describes it; `default` is beta_k where no server_lr is given."""
+    require(0 <= momentum < 1, "server_momentum", momentum, "must lie in [0, 1)")
+    beta = default if server_lr is None else as_schedule(server_lr, "server_lr")
+    if optimiser is None:
+        return ServerStep(beta, momentum)
+    require(not momentum, "server_momentum", momentum, "give it to the optax optimiser instead")
+    if isinstance(optimiser, Optimiser):
+        return OptaxStep(beta, optimiser)
+    if isinstance(optimiser, str):
+        optimiser = {"name": optimiser}
+    remedy = f"use one of {', '.join(OPTIMISERS)}, {{name = ..., options}}, or an optax optimiser from Python"
+    if not isinstance(optimiser, Mapping) or optimiser.get("name") not in OPTIMISERS:
+        raise InvalidInput("server_optimiser", optimiser, remedy)
+    require(server_lr is not None, "server_lr", server_lr, "give the learning rate of server_optimiser")
+    options = {name: value for name, value in optimiser.items() if name != "name"}
+    require("learning_rate" not in options, "server_optimiser", optimiser, "give the learning rate as server_lr")
+    numbers = all(isinstance(value, int | float) for value in options.values())
+    require(numbers, "server_optimiser", optimiser, "the options of an optimiser are numbers, true or false")
+    step = NamedStep(beta, optimiser["name"], tuple(sorted(options.items())))
+    try:
+        step.init(jnp.zeros(1))
+    except TypeError as error:
+        raise InvalidInput("server_optimiser", optimiser, f"optax refuses these options: {error}") from None
+    return step
 
 
 class Output(NamedTuple):
@@ -65,12 +143,11 @@ class Output(NamedTuple):
 
     def after(self, rule: str, key: Key, previous: Vector, current: Vector, k: jax.Array) -> Output:
         """After round k turned `previous` into `current`."""
+        require_choice("output", rule, OUTPUTS)
         if rule == "last":
             return Output(current)
         if rule == "mean-of-last-two":
             return Output((previous + current) / 2)
-        if rule == "random":
-            # Keep w_k with probability 1/(k+1): then every iterate so far is equally likely.
-            take = jax.random.uniform(key) < 1.0 / (k + 1.0)
-            return Output(jnp.where(take, previous, self.iterate))
-        raise InvalidInput("output", rule, "use one of " + ", ".join(OUTPUTS))
+        # Keep w_k with probability 1/(k+1): then every iterate so far is equally likely.
+        take = jax.random.uniform(key) < 1.0 / (k + 1.0)
+        return Output(jnp.where(take, previous, self.iterate))

@@ -1,8 +1,8 @@
-"""Bounders: vector -> vector of norm <= bound, exactly in float32; zero maps to zero.
+"""Bounders: vector -> vector of norm <= limit, exactly in float32; zero maps to zero.
 
-One bounder a file, made by the function that has the file's name; `BOUNDERS` names those that a run file may ask for.
-Their numbers are leaves of a pytree, so a sweep can `vmap` over them. A bounder keeps the direction of a vector, or
-says `keeps_direction = False`.
+One bounder a file, made by the function that has the file's name; `BOUNDERS` lists the names that a run file may use.
+Their numbers are leaves of a pytree, so a sweep can `vmap` over them. A bounder that changes the direction of a vector
+sets `keeps_direction = False`.
 """
 
 from collections.abc import Callable

@@ -42,7 +42,7 @@ __all__ = [
     "LARGEST_BOUND",
     "SMALLEST_BOUND",
     "Measured",
-    "SensitivityFromBound",
+    "SensitivityFromLimit",
     "measure",
     "require_bound",
     "require_finite",
@@ -61,24 +61,24 @@ class Measured(NamedTuple):
     ratio: jax.Array  # r
     norm: jax.Array  # s r; infinite where v was not finite
     dropped: jax.Array  # bool: v held NaN or infinity
-    shrink: float  # what a bound is multiplied by so that it holds exactly
+    shrink: float  # the factor that makes a computed bound hold exactly
 
     def info(self, clipped: jax.Array) -> BoundInfo:
-        """What bounding did: a dropped vector is not also called clipped."""
+        """Report what bounding did: a dropped vector does not also count as clipped."""
         return BoundInfo(self.norm, clipped & ~self.dropped, self.dropped)
 
 
-class _HasBound(Protocol):
+class _HasLimit(Protocol):
     @property
-    def bound(self) -> Scalar: ...
+    def limit(self) -> Scalar: ...
 
 
-class SensitivityFromBound:
-    """A sum of vectors of norm <= bound moves by at most bound for every vector that differs."""
+class SensitivityFromLimit:
+    """A sum of vectors of norm <= limit moves by at most `limit` for every vector that differs."""
 
-    def sensitivity(self: _HasBound, relation: Relation) -> Scalar:
+    def sensitivity(self: _HasLimit, relation: Relation) -> Scalar:
         """How far, in L2, the sum over clients can move between neighbours under `relation`."""
-        return relation.units_moved * self.bound
+        return relation.sensitivity_factor * self.limit
 
 
 def measure(vector: Vector) -> Measured:
@@ -100,7 +100,7 @@ def measure(vector: Vector) -> Measured:
 
 
 def require_bound(field: str, value: float) -> None:
-    """Refuse a bound that no vector can be held to."""
+    """Raise unless vectors can be bounded by this value."""
     remedy = f"a norm bound must be a number from {SMALLEST_BOUND:g} to {LARGEST_BOUND:g}"
     require(SMALLEST_BOUND <= value <= LARGEST_BOUND, field, value, remedy)
 
@@ -142,6 +142,6 @@ def _additions(d: int) -> int:
     return sum(min(left, _ROW) - 1 for left in _levels(d))
 
 
-def _shrink(d: int, dtype: Any) -> float:
+def _shrink(d: int, dtype: np.dtype[np.floating[Any]]) -> float:
     # A whole number of eps below 1 has no rounding error of its own.
     return 1.0 - (math.ceil(_additions(d) / 4) + 8) * float(np.finfo(dtype).eps)

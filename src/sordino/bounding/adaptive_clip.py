@@ -39,29 +39,29 @@ __all__ = ["AdaptiveClip", "adaptive_clip"]
 @pytree
 @dataclass(frozen=True)
 class AdaptiveClip(Clip):
-    """A clip at its current bound C_t, which `update` moves: the bounder is its own state."""
+    """A clip at its current limit C_t. `update` returns the bounder of the next round, so the bounder is its own state."""
 
     quantile: Scalar  # gamma
     learning_rate: Scalar  # eta_C
     indicator_noise_std: Scalar  # sigma_b
 
     def indicator(self, info: BoundInfo) -> jax.Array:
-        """b_i - 1/2 of one client: private, to be summed over the cohort and never sent bare."""
-        b = info.norm <= self.bound
+        """b_i - 1/2 of one client. It is private: only its sum over the cohort, with noise, may be used."""
+        b = info.norm <= self.limit
         return jnp.where(b, 0.5, -0.5).astype(info.norm.dtype)
 
     def update(self, key: Key, centred_sum: jax.Array, planned_cohort: Scalar) -> AdaptiveClip:
-        """The bounder of the next round, from sum_i (b_i - 1/2): draws the noise of the release."""
+        """The bounder of the next round, from sum_i (b_i - 1/2). The noise of the release is drawn here."""
         centred_sum = jnp.asarray(centred_sum)
         noise = self.indicator_noise_std * jax.random.normal(key, dtype=centred_sum.dtype)
         b = (centred_sum + noise) / planned_cohort + 0.5
-        C = self.bound * jnp.exp(-self.learning_rate * (b - self.quantile))
+        C = self.limit * jnp.exp(-self.learning_rate * (b - self.quantile))
         # Thousands of rounds without any update would otherwise shrink C out of float32.
-        return dataclasses.replace(self, bound=jnp.clip(C, SMALLEST_BOUND, LARGEST_BOUND))
+        return dataclasses.replace(self, limit=jnp.clip(C, SMALLEST_BOUND, LARGEST_BOUND))
 
     def indicator_event(self, relation: Relation) -> Gaussian:
         """What one release of the noisy sum of indicators costs."""
-        return Gaussian(float(self.indicator_noise_std) / (relation.units_moved / 2))
+        return Gaussian(float(self.indicator_noise_std) / (relation.sensitivity_factor / 2))
 
     def vector_noise_multiplier(self, z: float, relation: Relation) -> float:
         """z_Delta, the noise multiplier of the updates that leaves room for the indicators within z."""

@@ -1,4 +1,4 @@
-"""Clipping: shorten what is too long (Abadi et al. 2016; Geyer, Klein and Nabi 2017).
+"""Clipping: shorten long vectors (Abadi et al. 2016; Geyer, Klein and Nabi 2017).
 
 clip_C(v) = v min(1, C / ||v||)
 """
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from sordino.bounding._norm import SensitivityFromBound, measure, require_bound
+from sordino.bounding._norm import SensitivityFromLimit, measure, require_bound
 from sordino.pytrees import pytree
 from sordino.types import BoundInfo, Scalar, Vector
 
@@ -18,15 +18,15 @@ __all__ = ["Clip", "clip"]
 
 @pytree
 @dataclass(frozen=True)
-class Clip(SensitivityFromBound):
-    """v min(1, C / ||v||); a vector inside the ball leaves bit for bit as it came."""
+class Clip(SensitivityFromLimit):
+    """v min(1, C / ||v||); a vector inside the ball is returned bit for bit."""
 
-    bound: Scalar  # C
+    limit: Scalar  # C
 
     def __call__(self, vector: Vector) -> tuple[Vector, BoundInfo]:
         """Bound one vector."""
         v = measure(vector)
-        C = jnp.asarray(self.bound, v.vector.dtype) * v.shrink
+        C = jnp.asarray(self.limit, v.vector.dtype) * v.shrink
         inside = v.norm <= C
         bounded = jnp.where(inside, v.vector, v.unit * (C / v.ratio))
         return bounded, v.info(clipped=~inside)

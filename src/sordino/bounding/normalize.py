@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from sordino.bounding._norm import SensitivityFromBound, measure, require_bound
+from sordino.bounding._norm import SensitivityFromLimit, measure, require_bound
 from sordino.pytrees import pytree
 from sordino.types import BoundInfo, Scalar, Vector
 
@@ -18,15 +18,15 @@ __all__ = ["Normalize", "normalize"]
 
 @pytree
 @dataclass(frozen=True)
-class Normalize(SensitivityFromBound):
+class Normalize(SensitivityFromLimit):
     """C v / ||v||; `clipped` marks the vectors that were longer than C."""
 
-    bound: Scalar  # C
+    limit: Scalar  # C
 
     def __call__(self, vector: Vector) -> tuple[Vector, BoundInfo]:
         """Bound one vector."""
         v = measure(vector)
-        C = jnp.asarray(self.bound, v.vector.dtype) * v.shrink
+        C = jnp.asarray(self.limit, v.vector.dtype) * v.shrink
         return v.unit * (C / v.ratio), v.info(clipped=v.norm > C)
 
 

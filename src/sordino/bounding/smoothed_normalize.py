@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from sordino.bounding._norm import LARGEST_BOUND, SensitivityFromBound, measure
+from sordino.bounding._norm import LARGEST_BOUND, SensitivityFromLimit, measure
 from sordino.errors import require
 from sordino.pytrees import pytree
 from sordino.types import BoundInfo, Scalar, Vector
@@ -23,14 +23,14 @@ __all__ = ["SmoothedNormalize", "smoothed_normalize"]
 
 @pytree
 @dataclass(frozen=True)
-class SmoothedNormalize(SensitivityFromBound):
+class SmoothedNormalize(SensitivityFromLimit):
     """v / (alpha + ||v||); `clipped` marks the vectors that were made shorter."""
 
     alpha: Scalar
 
     @property
-    def bound(self) -> float:
-        """The largest norm that can leave."""
+    def limit(self) -> float:
+        """1, the largest norm of a result."""
         return 1.0
 
     def __call__(self, vector: Vector) -> tuple[Vector, BoundInfo]:

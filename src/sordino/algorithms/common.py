@@ -1,0 +1,60 @@
+"""Parts that several methods share: bounding a message, the server's report, and checks of arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from sordino.bounding import AdaptiveClip
+from sordino.errors import InvalidInput, require, require_count, require_float32
+from sordino.types import Bounder, BoundInfo, Vector
+
+__all__ = [
+    "ServerInfo",
+    "bounded",
+    "require_batch_size",
+    "require_choice",
+    "require_fixed_bound",
+    "require_local_training",
+]
+
+
+class ServerInfo(NamedTuple):
+    """What a server with an adaptive step size reports of its round; its releases determine it."""
+
+    step_size: jax.Array  # eta_g
+
+
+def bounded(vector: Vector, bound: Bounder | None) -> tuple[Vector, BoundInfo]:
+    """The vector within its bound. Without a bound only a vector that is not finite changes: it becomes zero."""
+    if bound is not None:
+        return bound(vector)
+    finite = jnp.all(jnp.isfinite(vector))
+    return jnp.where(finite, vector, 0.0), BoundInfo(jnp.linalg.norm(vector), jnp.bool_(False), ~finite)
+
+
+def require_local_training(local_steps: int, batch_size: int | None, weight_decay: float) -> None:
+    """Check the arguments of local training."""
+    require_count(local_steps, "local_steps")
+    require_batch_size(batch_size)
+    require_float32("weight_decay", weight_decay, or_zero=True)
+
+
+def require_batch_size(batch_size: int | None) -> None:
+    """Check the number of records of a step; None stands for all of a client's records."""
+    if batch_size is not None:
+        require_count(batch_size, "batch_size", "must be a whole number, at least 1, or left out")
+
+
+def require_choice(field: str, value: str, choices: Collection[str]) -> None:
+    """Check a word against a list."""
+    if value not in choices:
+        raise InvalidInput(field, value, "use one of " + ", ".join(choices))
+
+
+def require_fixed_bound(bound: Bounder | None, remedy: str) -> None:
+    """Refuse a bound that moves from round to round."""
+    require(not isinstance(bound, AdaptiveClip), "bound", "adaptive_clip", remedy)

@@ -1,0 +1,159 @@
+"""Noisy MB-SGD: federated learning without a trusted server, in which each client protects each of its records.
+
+Lowy and Razaviyayn: Private Federated Learning Without a Trusted Server, Algorithm 1:
+
+    for r = 0, ..., R - 1
+      server sends w_r to the clients of S_r
+      client i:  draws K_i of its n_i records without replacement             the paper: with replacement
+                 g_i = (1/K_i) sum_x clip(grad f(w_r, x), L_i);    sends g_i + N(0, sigma_i^2 I)
+      server:    g = (1/M_r) sum_i g_i + mu w_r
+                 w_{r+1} = Pi_W [w_r - eta g]                      W is the ball of radius D
+    return (1/Gamma_R) sum_r gamma_r w_r,   Gamma_R = sum_r gamma_r,   gamma_r = (1 - mu eta)^-(r + 1)
+
+The regulariser (mu/2) ||w||^2 is public, so the server adds its gradient. The paper starts at w_0 = 0; here the model's
+first parameters are projected onto W. The step size follows from public constants alone: beta, mu, D, L_i, the noise, and
+V^2 = (1/M^2) sum_i (4 L_i^2 / K_i + d sigma_i^2), which bounds the variance of g.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sordino.algorithms.records import (
+    NumberPerClient,
+    Point,
+    RecordMethod,
+    project,
+    record_options,
+    records_of,
+    require_ball,
+    rounds_of,
+    variance,
+)
+from sordino.errors import require, require_float32
+from sordino.pytrees import pytree
+from sordino.types import Aggregate, Bounder, Key, PlanContext, Scalar, Vector
+
+__all__ = ["NoisyMbSgd", "ServerState", "noisy_mb_sgd"]
+
+
+class ServerState(NamedTuple):
+    """w_r, the weighted mean of w_0, ..., w_{r-1}, and log_total = log Gamma_r."""
+
+    w: Vector
+    average: Vector
+    log_total: jax.Array
+    r: jax.Array
+
+
+@pytree
+@dataclass(frozen=True)
+class NoisyMbSgd(RecordMethod):
+    """See the module."""
+
+    radius: Scalar  # D
+    mu: Scalar
+    eta: Scalar | None  # None: from public constants, when a plan resolves
+
+    def init_server(self, w: Vector) -> ServerState:
+        """w_0."""
+        w = project(w, self.radius)
+        return ServerState(w, w, jnp.float32(-jnp.inf), jnp.int32(0))
+
+    def broadcast(self, state: ServerState) -> Point:
+        """w_r."""
+        return Point(state.w, state.r)
+
+    def server(self, key: Key, state: ServerState, total: Aggregate) -> tuple[ServerState, None]:
+        """w_{r+1}, and the mean of w_0, ..., w_r with weights gamma_r, whose logarithms do not overflow."""
+        assert self.eta is not None  # a plan resolves it
+        g = total.mean + self.mu * state.w
+        w = project(state.w - self.eta * g, self.radius)
+        log_gamma = -(state.r + 1.0) * jnp.log1p(-self.mu * self.eta)
+        log_total = jnp.logaddexp(state.log_total, log_gamma)
+        average = state.average + jnp.exp(log_gamma - log_total) * (state.w - state.average)
+        return ServerState(w, average, log_total, state.r + 1), None
+
+    def params(self, state: ServerState) -> Vector:
+        """The weighted mean."""
+        return state.average
+
+    def resolve(self, context: PlanContext) -> NoisyMbSgd:
+        """The method with its step size, given or the theorem's."""
+        eta = self._theorem(context) if self.eta is None else float(self.eta)
+        require_float32("step_size", eta)  # the theorem's may overflow, from radius, lipschitz and smoothness
+        return dataclasses.replace(super().resolve(context), eta=eta)
+
+    def constants(self, context: PlanContext) -> dict[str, float]:
+        """beta, mu, D, V and eta."""
+        assert self.eta is not None
+        beta, V = records_of(context).smoothness + float(self.mu), math.sqrt(variance(context))
+        return {"beta": beta, "mu": float(self.mu), "D": float(self.radius), "V": V, "eta": float(self.eta)}
+
+    def _theorem(self, context: PlanContext) -> float:
+        """The step size of Theorem 2.1, as far as the paper fixes it.
+
+        Convex: eta = min{1 / (4 beta), D sqrt(M n) / (L R), D / (V sqrt(R))}. The paper's second minimum has its own
+        noise formula in place of V; with that noise both agree up to a constant. Strongly convex, as in the paper:
+        eta = min{1 / (4 beta), ln(max{2, mu^2 D^2 R^2 / (2 V^2)}) / (mu R)}.
+        """
+        known, R, V2 = records_of(context), rounds_of(context), variance(context)
+        mu, D = float(self.mu), float(self.radius)
+        eta = 1 / (4 * (known.smoothness + mu))
+        if mu > 0 and V2 > 0:
+            eta = min(eta, math.log(max(2.0, (mu * D * R) ** 2 / (2 * V2))) / (mu * R))
+        elif V2 > 0:
+            L, n = float(np.max(known.weight * known.lipschitz)), float(np.mean(known.sizes))
+            eta = min(eta, D * math.sqrt(context.planned_cohort * n) / (L * R), D / math.sqrt(V2 * R))
+        return eta
+
+
+def noisy_mb_sgd(
+    *,
+    lipschitz: NumberPerClient,
+    radius: float,
+    mu: float = 0.0,
+    batch_size: int | list[int] | None = None,
+    smoothness: float | None = None,
+    feature_bound: float | None = None,
+    step_size: float | None = None,
+    weights: str = "clients",
+    one_pass: bool = False,
+    bound: Bounder | None = None,
+) -> NoisyMbSgd:
+    """Algorithm 1. Noise and trust are chosen by the plan, the step size follows from public constants.
+
+    Args:
+      lipschitz: L, one number or one a client: every record's gradient is clipped to it, which enforces it.
+      radius: D of the ball W.
+      mu: of the regulariser (mu/2) ||w||^2, whose gradient the server adds.
+      batch_size: K, one number or one a client; all records of a client if left out. A smaller client uses all it has.
+      smoothness: beta of one record's loss; from the model and `feature_bound`, if left out.
+      feature_bound: a public bound on the norm of a record's features.
+      step_size: eta, instead of the theorem's.
+      weights: "clients", every client counts the same, or "records", in proportion to its number of records.
+      one_pass: use each record at most once over all rounds.
+      bound: must be None: the gradients of records are clipped, not a whole update.
+    """
+    options = record_options(
+        lipschitz=lipschitz,
+        batch_size=batch_size,
+        smoothness=smoothness,
+        feature_bound=feature_bound,
+        weights=weights,
+        one_pass=one_pass,
+        bound=bound,
+    )
+    require_ball(radius, mu)
+    if step_size is not None:
+        require_float32("step_size", step_size)
+        below = f"must lie below 1 / mu = {1 / mu if mu else math.inf:g}"
+        require(mu * step_size < 1, "step_size", step_size, below)
+    return NoisyMbSgd(None, options, radius, mu, step_size)
