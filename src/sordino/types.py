@@ -31,6 +31,7 @@ __all__ = [
     "Event",
     "Key",
     "LawOfSum",
+    "Limited",
     "Mechanism",
     "Memory",
     "Message",
@@ -173,19 +174,23 @@ class Aggregate(NamedTuple):
         return self.sum / self.cohort
 
 
-@runtime_checkable
-class Bounder(Protocol):
-    """vector -> vector of norm <= limit, exactly in float32; zero maps to zero."""
+class Limited(Protocol):
+    """A kind of vector whose norm is capped, and how far a sum of them can move."""
 
     @property
     def limit(self) -> Scalar:
         """C, the largest norm that can leave."""
 
-    def __call__(self, vector: Vector) -> tuple[Vector, BoundInfo]:
-        """Bound one vector."""
-
     def sensitivity(self, relation: Relation) -> Scalar:
         """How far, in L2, the sum over clients can move between neighbours under `relation`."""
+
+
+@runtime_checkable
+class Bounder(Limited, Protocol):
+    """vector -> vector of norm <= limit, exactly in float32; zero maps to zero."""
+
+    def __call__(self, vector: Vector) -> tuple[Vector, BoundInfo]:
+        """Bound one vector."""
 
 
 class ClientNumbers(NamedTuple):
@@ -204,7 +209,7 @@ class ClientRecords(Protocol):
     numbers: ClientNumbers | None
 
 
-LawOfSum: TypeAlias = "Callable[[Key, Vector, jax.Array, int], Aggregate]"
+LawOfSum: TypeAlias = "Callable[[Key, Vector, jax.Array | None, int], Aggregate]"
 
 
 class Mechanism:
@@ -222,7 +227,7 @@ class Mechanism:
         """The message that one client sends, as the server reads it."""
         return self.read(self.message(key, vector).vector)
 
-    def event(self, bounder: Bounder, relation: Relation, d: int) -> Event:
+    def event(self, bounder: Limited, relation: Relation, d: int) -> Event:
         """What one message of d coordinates costs one unit: the only source of cost."""
         raise NotImplementedError
 

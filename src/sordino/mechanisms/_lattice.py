@@ -11,7 +11,7 @@ from sordino.errors import require
 from sordino.mechanisms._packing import PackedIntegers
 from sordino.mechanisms.request import MessageRequest
 from sordino.privacy.quantized import Sensitivities, assumed_sensitivities, client_sensitivities
-from sordino.types import Aggregate, Bounder, Key, Mechanism, Message, Relation, Scalar, Vector
+from sordino.types import Aggregate, Key, Limited, Mechanism, Message, Relation, Scalar, Vector
 
 __all__ = ["QuantizedMessages", "QuantizedRequest", "dequantize", "quantize", "require_made_for", "sensitivities"]
 
@@ -35,7 +35,7 @@ def sensitivities(d: int, levels: int, relation: Relation, mu: float | None) -> 
     return client_sensitivities(d, levels, relation) if mu is None else assumed_sensitivities(d, levels, mu)
 
 
-def require_made_for(bounder: Bounder, bound: Scalar, d: int, made_for: int | None = None) -> None:
+def require_made_for(bounder: Limited, bound: Scalar, d: int, made_for: int | None = None) -> None:
     """A mechanism's guarantee holds for the bound and the dimension that it was made for, and for no others."""
     given, largest = float(bounder.limit), float(bound)
     remedy = f"the mechanism was made for vectors of norm at most {largest:g}"

@@ -22,9 +22,11 @@ from sordino.mechanisms.request import NoiseContext
 from sordino.privacy.binomial import binomial_bits, binomial_event, cpsgd_coins
 from sordino.privacy.coins import log_binomial_pmf
 from sordino.pytrees import pytree
-from sordino.types import Bounder, Event, Key, Relation
+from sordino.types import Event, Key, Limited, Relation
 
 __all__ = ["Binomial", "BinomialRequest", "binomial"]
+
+USUAL_DELTA = 1e-6  # of a message
 
 
 @pytree
@@ -46,7 +48,7 @@ class Binomial(QuantizedMessages):
         """Exactly `count` times the coins."""
         return _coins_table(self.coins * count).draw(key, shape)
 
-    def event(self, bounder: Bounder, relation: Relation, d: int) -> Event:
+    def event(self, bounder: Limited, relation: Relation, d: int) -> Event:
         """The proven concentrated bound, not cpSGD's Theorem 1."""
         require_made_for(bounder, self.bound, d, self.d)
         bounds = sensitivities(d, self.levels, relation, self.mu)
@@ -64,7 +66,7 @@ def binomial(
     levels: int,
     coins: int | None = None,
     epsilon: float | None = None,
-    delta: float = 1e-6,
+    delta: float = USUAL_DELTA,
     relation: Relation = Relation.REPLACE_ONE,
     bound: float = 1.0,
     mu: float | None = None,
@@ -94,7 +96,6 @@ class BinomialRequest(QuantizedRequest):
     def calibrate(self, context: NoiseContext) -> Binomial:
         """The coins that a message needs."""
         assert self.levels is not None
-        given = {} if self.message_delta is None else {"delta": self.message_delta}
         return binomial(
             d=context.d,
             levels=self.levels,
@@ -102,7 +103,7 @@ class BinomialRequest(QuantizedRequest):
             relation=context.relation,
             bound=float(context.bound.limit),
             mu=self.mu,
-            **given,
+            delta=USUAL_DELTA if self.message_delta is None else self.message_delta,
         )
 
 

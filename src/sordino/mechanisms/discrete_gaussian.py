@@ -23,7 +23,7 @@ from sordino.mechanisms._table import Table, fold, table
 from sordino.privacy import events
 from sordino.privacy.quantized import bits_for, client_sensitivities
 from sordino.pytrees import pytree
-from sordino.types import Aggregate, Bounder, Event, Key, Mechanism, Message, Relation, Scalar, Vector
+from sordino.types import Aggregate, Event, Key, Limited, Mechanism, Message, Relation, Scalar, Vector
 
 __all__ = ["DiscreteGaussian", "discrete_gaussian"]
 
@@ -55,11 +55,11 @@ class DiscreteGaussian(Mechanism):
         noise = _noise_table(self.noise_std, 1).draw(key_noise, vector.shape)
         return Message(self.encode(key_quantize, vector) + noise)
 
-    def aggregate(self, key: Key, total: jax.Array, sum_of_squared_norms: jax.Array, count: int) -> Aggregate:
+    def aggregate(self, key: Key, total: jax.Array, sum_of_squared_norms: jax.Array | None, count: int) -> Aggregate:
         """The law of the sum, given the sum of the encoded vectors: one draw from the `count`-fold noise."""
         return Aggregate(self.read(total + _noise_table(self.noise_std, count).draw(key, total.shape)))
 
-    def event(self, bounder: Bounder, relation: Relation, d: int) -> Event:
+    def event(self, bounder: Limited, relation: Relation, d: int) -> Event:
         """rho-zCDP."""
         require_made_for(bounder, self.bound, d)
         l2 = client_sensitivities(d, self.levels, relation).l2

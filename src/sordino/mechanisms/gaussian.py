@@ -26,7 +26,19 @@ from sordino.privacy.calibration import CostOfNoise
 from sordino.privacy.gaussian import compose_mu
 from sordino.privacy.published import normec_noise
 from sordino.pytrees import pytree
-from sordino.types import Aggregate, Bounder, ClientNumbers, Event, Key, Mechanism, Message, Relation, Scalar, Trust, Vector
+from sordino.types import (
+    Aggregate,
+    ClientNumbers,
+    Event,
+    Key,
+    Limited,
+    Mechanism,
+    Message,
+    Relation,
+    Scalar,
+    Trust,
+    Vector,
+)
 
 __all__ = ["Gaussian", "GaussianRequest", "OwnGaussian", "gaussian", "scaled_std"]
 
@@ -45,9 +57,10 @@ class Gaussian(Mechanism):
         """c = Delta + N(0, noise_std^2 I)."""
         return Message(vector + self.noise_std * jax.random.normal(key, vector.shape, vector.dtype))
 
-    def aggregate(self, key: Key, total: Vector, sum_of_squared_norms: jax.Array, count: int) -> Aggregate:
+    def aggregate(self, key: Key, total: Vector, sum_of_squared_norms: jax.Array | None, count: int) -> Aggregate:
         """The exact joint law of the sum and of the sum of squared norms of `count` messages."""
         s, M, d = self.noise_std, count, total.shape[0]
+        assert sum_of_squared_norms is not None
         key_mean, key_along, key_rest = jax.random.split(key, 3)
         noisy_total = total + s * jnp.sqrt(1.0 * M) * jax.random.normal(key_mean, total.shape, total.dtype)
         R = jnp.sqrt(jnp.maximum(sum_of_squared_norms - jnp.vdot(total, total) / M, 0.0))
@@ -64,7 +77,7 @@ class Gaussian(Mechanism):
         c = message.vector
         return jnp.vdot(c, c) - c.shape[0] * self.noise_std**2
 
-    def event(self, bounder: Bounder, relation: Relation, d: int) -> Event:
+    def event(self, bounder: Limited, relation: Relation, d: int) -> Event:
         """noise_multiplier = noise_std / sensitivity."""
         if float(self.noise_std) == 0:
             return events.NonPrivate("the noise std is 0")

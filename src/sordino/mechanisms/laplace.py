@@ -15,7 +15,7 @@ from sordino.errors import require, require_drawable
 from sordino.mechanisms.request import NoiseContext, ScaledRequest
 from sordino.privacy import events
 from sordino.pytrees import pytree
-from sordino.types import Aggregate, Bounder, Event, Key, Mechanism, Message, Relation, Scalar, Vector
+from sordino.types import Aggregate, Event, Key, Limited, Mechanism, Message, Relation, Scalar, Vector
 
 __all__ = ["Laplace", "LaplaceRequest", "laplace"]
 
@@ -33,14 +33,14 @@ class Laplace(Mechanism):
         """c = Delta + Laplace(b)^d."""
         return Message(vector + self.noise_scale * jax.random.laplace(key, vector.shape, vector.dtype))
 
-    def aggregate(self, key: Key, total: Vector, sum_of_squared_norms: jax.Array, count: int) -> Aggregate:
+    def aggregate(self, key: Key, total: Vector, sum_of_squared_norms: jax.Array | None, count: int) -> Aggregate:
         """The exact law of the sum; its joint law with the squared norms is not known."""
         key_up, key_down = jax.random.split(key)
         up = jax.random.gamma(key_up, 1.0 * count, total.shape, total.dtype)
         down = jax.random.gamma(key_down, 1.0 * count, total.shape, total.dtype)
         return Aggregate(total + self.noise_scale * (up - down))
 
-    def event(self, bounder: Bounder, relation: Relation, d: int) -> Event:
+    def event(self, bounder: Limited, relation: Relation, d: int) -> Event:
         """Pure DP with epsilon = L1 sensitivity / b; for one coordinate with the exact loss of that noise."""
         if float(self.noise_scale) == 0:
             return events.NonPrivate("the noise scale is 0")

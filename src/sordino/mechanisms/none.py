@@ -11,7 +11,7 @@ from sordino.errors import require
 from sordino.mechanisms.request import NoiseContext, NoiseRequest
 from sordino.privacy import events
 from sordino.pytrees import pytree
-from sordino.types import Aggregate, Bounder, Event, Key, Mechanism, Message, Relation, Trust, Vector
+from sordino.types import Aggregate, Event, Key, Limited, Mechanism, Message, Relation, Trust, Vector
 
 __all__ = ["NoNoise", "NoNoiseRequest", "none"]
 
@@ -28,7 +28,7 @@ class NoNoise(Mechanism):
         """c = Delta."""
         return Message(vector)
 
-    def aggregate(self, key: Key, total: Vector, sum_of_squared_norms: jax.Array, count: int) -> Aggregate:
+    def aggregate(self, key: Key, total: Vector, sum_of_squared_norms: jax.Array | None, count: int) -> Aggregate:
         """The statistics themselves."""
         return Aggregate(total, sum_of_squared_norms, sum_of_squared_norms)
 
@@ -36,7 +36,7 @@ class NoNoise(Mechanism):
         """||c||^2 itself."""
         return jnp.vdot(message.vector, message.vector)
 
-    def event(self, bounder: Bounder, relation: Relation, d: int) -> Event:
+    def event(self, bounder: Limited, relation: Relation, d: int) -> Event:
         """epsilon is infinite."""
         return events.NonPrivate()
 

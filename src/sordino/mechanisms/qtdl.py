@@ -28,7 +28,7 @@ from sordino.mechanisms.request import NoiseContext
 from sordino.privacy.quantized import Calibration, calibrate_quantized
 from sordino.privacy.tdl import tdl_pmf
 from sordino.pytrees import pytree
-from sordino.types import Bounder, Event, Key, Relation
+from sordino.types import Event, Key, Limited, Relation
 
 __all__ = ["Qtdl", "QtdlRequest", "qtdl"]
 
@@ -60,7 +60,7 @@ class Qtdl(QuantizedMessages):
         """
         return _folded(self.calibration, count).draw(key, shape)
 
-    def event(self, bounder: Bounder, relation: Relation, d: int) -> Event:
+    def event(self, bounder: Limited, relation: Relation, d: int) -> Event:
         """The noise against the sensitivities of the quantised vector under `relation`."""
         require_made_for(bounder, self.bound, d, self.d)
         bounds = sensitivities(d, self.levels, relation, self.mu)

@@ -44,7 +44,7 @@ class Arguments:
         return self.noise.name
 
 
-def require_method(method: Method) -> None:
+def require_method(method: object) -> None:
     """Refuse an object that is no method, or has no bounder, before anything traces it."""
     if not isinstance(method, Method):
         remedy = "derive it from sordino.Method and give it init_server, client, server and params"
@@ -109,7 +109,9 @@ def require_record_plan(plan: Arguments, relation: Relation | None) -> None:
     require(plan.trust in (Trust.LOCAL, Trust.SHUFFLE), "trust", plan.trust, remedy)
     _require_record_calibration(plan, plan.noise)
     if plan.method.privacy.noise_inside:
-        remedy = "a shuffler's theorem is about noise on messages; this method's noise is inside its local steps: use local"
+        remedy = (
+            "a shuffler's theorem is about noise on messages; this method's noise is inside its local steps: use local"
+        )
         require(plan.trust is Trust.LOCAL, "trust", plan.trust, remedy)
     if plan.trust is Trust.SHUFFLE:
         remedy = "shuffling hides among a known number of messages: use full or fixed:K"

@@ -53,7 +53,7 @@ def resolve_clients(plan: Arguments, population: Population) -> ResolvedPlan:
         trust=trust,
         certificate=certificate.with_warnings(*warnings),
         releases=releases_of(views),
-        summary=summary | figures | beside,
+        summary={**summary, **figures, **beside},
     )
 
 
@@ -66,7 +66,9 @@ def _noise(plan: Arguments, population: Population, trust: Trust) -> tuple[Mecha
         raise InvalidInput("bound", None, "private noise needs a bound: give clip, normalize or adaptive_clip")
     adaptive = plan.method.side_event(plan.relation) is not None
     if adaptive and (plan.mechanism, trust) != ("gaussian", Trust.CENTRAL):
-        remedy = "the server's Gaussian noise alone protects the scalar beside the update: use gaussian and trust central"
+        remedy = (
+            "the server's Gaussian noise alone protects the scalar beside the update: use gaussian and trust central"
+        )
         raise InvalidInput("bound", type(bound).__name__, remedy)
 
     def round_cost(mechanism: Mechanism) -> Event:

@@ -49,9 +49,9 @@ def client_views(plan: Arguments, method: Method, event: Event, trust: Trust, cl
 def _through_models(plan: Arguments, method: Method, event: Event, clients: int) -> View:
     """A model user sees sums of noisy messages, which hold the noise of all clients where their number is fixed.
 
-    Not under add-remove, which local trust refuses: there the absent client's noise is missing too, and shows. Not where
-    models depend on more than the sum, as on the norm of every message. Not where clients compensate their noise: the
-    sums of later rounds take it off again.
+    Not under add-remove, which local trust refuses: there the absent client's noise is missing too, and shows. Not
+    where models depend on more than the sum, as on the norm of every message. Not where clients compensate their noise:
+    the sums of later rounds take it off again.
     """
     noise = event.event if isinstance(event, Claimed) else event  # the claim is about the server
     privacy = method.privacy

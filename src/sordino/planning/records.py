@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -49,8 +49,8 @@ def resolve_records(plan: Arguments, population: Population) -> ResolvedPlan:
     noise = record_noise(plan, clients)
     context = _context(plan, population, clients, noise)
     assert context.records is not None
-    constants = plan.method.constants(context)
     method = plan.method.resolve(context)
+    constants = method.constants(context)
     remedy = "a model user is promised the noise of all clients, which must be fresh in every round: leave it out"
     require(not method.privacy.remembers_noise, "remembers_noise", True, remedy)
     for value in noise.std if plan.private else ():
@@ -94,7 +94,7 @@ def _warnings(
     yield from about_noise(plan, trust, population.clients)
 
 
-# --- What is promised -------------------------------------------------------------------------------------------------
+# --- What is promised ------------------------------------------------------------------------------------------------
 
 
 def _certificate(plan: Arguments, clients: RecordClients, noise: RecordNoise) -> Certificate:
@@ -160,7 +160,7 @@ def _releases(population: Population, clients: RecordClients, noise: RecordNoise
     return tuple(("gradient", observers, cost(seen)) for observers, seen in noise.views.items())
 
 
-# --- What `sordino plan` prints -----------------------------------------------------------------------------------------
+# --- What `sordino plan` prints --------------------------------------------------------------------------------------
 
 
 def _summary(
@@ -169,7 +169,7 @@ def _summary(
     clients: RecordClients,
     noise: RecordNoise,
     certificate: Certificate,
-    constants: dict[str, float],
+    constants: Mapping[str, float],
 ) -> dict[str, Figure]:
     _, options = record_method(plan)
     summary: dict[str, Figure] = {

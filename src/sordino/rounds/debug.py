@@ -34,9 +34,7 @@ def _debug_round(
     k = jnp.int32(number)
     client_ids, present = spec.cohort.draw(engine.round_key(key, k, engine.COHORT), spec.population)
     received = _stage(number, "broadcast", None, rules.method.broadcast, state.server)
-    run_client = functools.partial(
-        engine.run_client, shared=Shared(rules, records, received, key, k), spec=spec
-    )
+    run_client = functools.partial(engine.run_client, shared=Shared(rules, records, received, key, k), spec=spec)
     total, states = None, state.clients
     for client in (int(client) for client, here in zip(client_ids, present, strict=True) if here):
         own = _at(states, client)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -39,8 +39,6 @@ __all__ = [
 
 # Purposes of the keys of a round.
 COHORT, CLIENT, NOISE, SERVER, LOCAL_NOISE, SHUFFLE = range(6)
-
-Function = TypeVar("Function", bound=Callable[..., PyTree])
 
 
 class RoundState(NamedTuple):
@@ -78,7 +76,7 @@ class ProgramSpec:
     stacked: bool = False  # whether rules and states are those of several runs, stacked along a first axis
     augment: Augment | None = None  # what a client does to its records before a gradient
 
-    def for_each_run(self, work: Function, in_axes: PyTree = 0) -> Function:
+    def for_each_run(self, work: Callable[..., PyTree], in_axes: PyTree = 0) -> Callable[..., PyTree]:
         """`work` for every run of the stack; `work` itself where there is one."""
         return jax.vmap(work, in_axes=in_axes) if self.stacked else work
 
@@ -155,7 +153,7 @@ def serve(
     counted = jnp.maximum(total.cohort - diagnostics.dropped, 1)
     noise = jnp.linalg.norm(server_info.noisy_sum - before_noise)
     return server, RoundInfo(
-        participants=total.cohort,
+        participants=jnp.asarray(total.cohort),
         mean_norm=diagnostics.norms / counted,
         clipped_share=diagnostics.clipped / counted,
         dropped=diagnostics.dropped,
@@ -182,9 +180,7 @@ def _law_of_sum(rules: Rules, key: Key, total: Aggregate, count: int) -> Aggrega
     return noisy._replace(side=total.side, cohort=total.cohort)
 
 
-def _shuffled(
-    key: Key, client_ids: jax.Array, present: jax.Array, sent: PyTree
-) -> tuple[jax.Array, jax.Array, PyTree]:
+def _shuffled(key: Key, client_ids: jax.Array, present: jax.Array, sent: PyTree) -> tuple[jax.Array, jax.Array, PyTree]:
     """What a shuffler hands on: the messages in random order, and -1 for every sender."""
     order = jax.random.permutation(key, present.shape[0])
     return jnp.full_like(client_ids, -1), present[order], jax.tree.map(lambda leaf: leaf[order], sent)
@@ -206,8 +202,11 @@ def _run_cohort(
         client_ids: jax.Array, present: jax.Array, states: PyTree, shared: Shared
     ) -> tuple[RunningSum, PyTree, PyTree]:
         # Runs of a stack lie inside the client: they read its records together, as one larger matrix product.
-        inside = spec.for_each_run(functools.partial(run_client, spec=spec), (None, None, 0, _STACKED))
-        return _run_chunks(lambda *client: inside(*client, shared), client_ids, present, states, spec)
+        def one(client: jax.Array, present: jax.Array, state: PyTree) -> tuple[Sums, PyTree, PyTree]:
+            inside = spec.for_each_run(functools.partial(run_client, spec=spec), (None, None, 0, _STACKED))
+            return inside(client, present, state, shared)
+
+        return _run_chunks(one, client_ids, present, states, spec)
 
     work = _over_devices(on_device, spec.devices) if spec.devices > 1 else on_device
     summed, new, sent = work(client_ids, present, cohort_states, shared)

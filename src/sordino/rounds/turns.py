@@ -1,8 +1,8 @@
 """The two turns of a round, as pure functions. The engine, the debug engine and a deployment call the same ones.
 
-    client_turn   what a client runs: train, bound, and randomise where the plan places the noise in the client
-    tally         what the server computes from one message that has arrived; the results are summed
-    server_turn   what the server runs: noise where the plan places it on the sum, and the method's step
+client_turn   what a client runs: train, bound, and randomise where the plan places the noise in the client
+tally         what the server computes from one message that has arrived; the results are summed
+server_turn   what the server runs: noise where the plan places it on the sum, and the method's step
 """
 
 from __future__ import annotations
@@ -16,7 +16,16 @@ from sordino.algorithms.local import ClientData
 from sordino.planning.resolved import Rules
 from sordino.types import Aggregate, BoundInfo, Key, Message, Placement, PyTree, Scalar, Vector
 
-__all__ = ["ClientInfo", "ClientKeys", "ServerInfo", "ServerKeys", "client_turn", "exceeds_limit", "server_turn", "tally"]
+__all__ = [
+    "ClientInfo",
+    "ClientKeys",
+    "ServerInfo",
+    "ServerKeys",
+    "client_turn",
+    "exceeds_limit",
+    "server_turn",
+    "tally",
+]
 
 SLACK = 1e-3  # by which a computed norm may be off: bounders are exact, the check of their work need not be
 
@@ -57,8 +66,8 @@ def client_turn(
     method, mechanism = rules.method, rules.mechanism.for_client(data.numbers)
     bounded, after, bounding = method.client(keys.training, received, state, data)
     limit = method.limit(received, data.numbers)
-    unchecked = limit is None or rules.placement is Placement.NONE
-    exceeds = jnp.bool_(False) if unchecked else exceeds_limit(bounded.vector, limit)
+    private = rules.placement is not Placement.NONE
+    exceeds = exceeds_limit(bounded.vector, limit) if private and limit is not None else jnp.bool_(False)
     if rules.placement is Placement.IN_CLIENT:
         sent = mechanism.message(keys.noise, bounded.vector)._replace(side=bounded.side)
         after = method.after_noise(received, state, after, mechanism.read(sent.vector))
@@ -77,7 +86,8 @@ def tally(rules: Rules, message: Message, numbers: PyTree = None) -> Aggregate:
     in_client = rules.placement is Placement.IN_CLIENT
     vector = mechanism.read(message.vector) if in_client else message.vector
     first = vector[: measured_length(rules, len(vector))]
-    estimate = None if rules.placement is Placement.LAW_OF_SUM else mechanism.squared_norm(message._replace(vector=first))
+    simulated = rules.placement is Placement.LAW_OF_SUM
+    estimate = None if simulated else mechanism.squared_norm(message._replace(vector=first))
     squares = jnp.vdot(first, first).astype(jnp.float32)
     return Aggregate(vector, squares, estimate, message.side, one)
 
