@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         qtdl,
         scalar_dp,
     )
+    from sordino.planning import plan
     from sordino.privacy import (
         Budget,
         Certificate,
@@ -47,7 +48,8 @@ if TYPE_CHECKING:
         epsilon_of,
         read_ledger,
     )
-    from sordino.simulation import load_model, plan, simulate, task
+    from sordino.simulation import load_model, simulate
+    from sordino.tasks import task
     from sordino.types import Bounder, Mechanism, Method, Observer, Relation, Unit
 
 _HOMES = {
@@ -86,7 +88,9 @@ _HOMES = {
     "sordino.algorithms.noisy_mb_sgd": ("noisy_mb_sgd",),
     "sordino.algorithms.record_scaffold": ("record_scaffold",),
     "sordino.algorithms.scaffold": ("scaffold",),
-    "sordino.simulation": ("load_model", "plan", "simulate", "task"),
+    "sordino.planning": ("plan",),
+    "sordino.simulation": ("load_model", "simulate"),
+    "sordino.tasks": ("task",),
     "sordino.types": ("Bounder", "Mechanism", "Method", "Observer", "Relation", "Unit"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
