@@ -100,6 +100,11 @@ class Extrapolation:
         """Whether clients send their squared norms beside their messages."""
         return self.noise_std is not None
 
+    @property
+    def figures(self) -> dict[str, float]:
+        """What a plan prints of the release behind the step size, where there is one."""
+        return {} if self.noise_std is None else {"step_size_noise_std": float(self.noise_std)}
+
     def event(self, C: Scalar) -> Gaussian | None:
         """The cost of the noisy sum of squared norms; None where nothing is released beside the messages."""
         if self.noise_std is None:
