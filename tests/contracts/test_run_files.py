@@ -133,7 +133,11 @@ def test_a_table_inside_a_section_ends_it(write):
     ("replaced", "change", "kept"),
     [
         (("seed = 0", "seed = 0  # of the noise"), "run.seed=3", "seed = 3  # of the noise\n"),
-        (("local_lr = 0.5", "local_lr = [\n  0.1,\n  0.2,\n]"), "algorithm.local_lr=0.3", "local_lr = 0.3\n"),
+        (
+            ("local_lr = 0.5", "local_lr = { values = [0.1,\n  0.2], until = [1] }"),
+            "algorithm.local_lr=0.3",
+            "local_lr = 0.3\n",
+        ),
         (("[run]\nrounds = 3\nseed = 0", "[task.options]\nstandardize = false"), "run.rounds=2", "[run]\nrounds = 2"),
         (("[run]\nrounds = 3\nseed = 0", "[run]\nrounds = 3"), "run.seed=3", "rounds = 3\nseed = 3"),
     ],
