@@ -14,10 +14,10 @@ import pytest
 from typer.testing import CliRunner
 
 import sordino as so
+from experiments.paper1 import figure1
 from sordino.algorithms import METHODS
 from sordino.cli.app import app
 from sordino.errors import InvalidInput
-from sordino.experiments.papers.paper1 import figure1
 from sordino.mechanisms import gaussian, none, privunit
 from sordino.models import Batch, weighted_mean
 from sordino.privacy.events import Composed, Gaussian

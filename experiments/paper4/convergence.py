@@ -1,6 +1,6 @@
 """Paper 4, the theorems measured: rates in K without noise, and the private bound with its missing factor.
 
-    python -m sordino.experiments.papers.paper4.convergence [--quick]
+    python -m experiments.paper4.convergence [--quick]
 
 *Rate.* alpha-NormEC as Corollary 1 has it: server normalization, alpha > beta, g_i^0 = grad f_i(x^0) + e with
 ||e|| = R = D / sqrt(K+1), gamma = (beta / L_max) D / ((alpha + D) sqrt(K+1)). For each K there are runs from several
@@ -208,7 +208,7 @@ def row(name: str, column: str, mean: float, paper: float | None = None) -> dict
 
 def write(name: str, metric: str, rows: list[dict[str, Any]], commit: str, note: str = "") -> None:
     """A result; these runs are measurements of convergence and promise nobody anything."""
-    made = provenance("python -m sordino.experiments.papers.paper4.convergence", commit)
+    made = provenance("python -m experiments.paper4.convergence", commit)
     result = {"name": name, "metric": metric, "rows": rows, "guarantees": [], "provenance": made}
     result |= {"note": note} if note else {}
     RESULTS.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
 """Paper 1, Figure 1: the step size at the start.
 
-    python -m sordino.experiments.papers.paper1.figure1 [--seeds 5] [--out results/paper1] [--commit HASH]
+    python -m experiments.paper1.figure1 [--seeds 5] [--out results/paper1] [--commit HASH]
 
 On the linear regression of Appendix G with d = 100, for M from 100 to 10,000: naive (3), corrected (6) or (8), and the
 target (5), which knows the updates before noise. The runs are the files of Figure 2, of one round and other M.
@@ -20,8 +20,9 @@ import numpy as np
 import sordino as so
 from sordino.config import Config, load_config
 from sordino.experiments.provenance import provenance
+from sordino.experiments.specs import PAPERS
 
-RUNS = Path(__file__).parent / "runs"
+RUNS = PAPERS / "paper1" / "runs"
 ROWS = ("local-gaussian", "local-privunit")
 MS = (100, 300, 1000, 3000, 10_000)
 
@@ -96,7 +97,7 @@ def main() -> None:
         for M in MS:
             certificate = run_of(row, M).plan().resolve(100, M).certificate
             guarantees.append({"row": cell_of(row, M), "column": "all", **certificate.to_json()})
-    command = f"python -m sordino.experiments.papers.paper1.figure1 --seeds {options.seeds}"
+    command = f"python -m experiments.paper1.figure1 --seeds {options.seeds}"
     result = {
         "name": "figure1",
         "metric": "global step size at the start",

@@ -1,4 +1,4 @@
-"""Rates of Theorems 2.1, 2.3 and D.1, measured: `python -m sordino.experiments.papers.paper2.slopes`.
+"""Rates of Theorems 2.1, 2.3 and D.1, measured: `python -m experiments.paper2.slopes`.
 
 Each case is a problem with a known minimiser. One of n, M, d and epsilon varies at a time; the slope of log excess risk
 against its logarithm, with its 95 % interval, stands beside the theorem's. Then the rounds that Noisy MB-SGD and its
@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 import sordino as so
-from sordino.experiments.papers.paper2.hospitals import ROOT
+from experiments.paper2.hospitals import ROOT
 from sordino.experiments.provenance import provenance
 
 BASE = {"n": 200, "M": 10, "d": 10, "epsilon": 1.0}
@@ -215,7 +215,7 @@ def main() -> None:
         "rows": rows,
         "rounds": found,
         "guarantees": [],
-        "provenance": provenance("python -m sordino.experiments.papers.paper2.slopes"),
+        "provenance": provenance("python -m experiments.paper2.slopes"),
     }
     (ROOT / "results/paper2/slopes.json").write_text(json.dumps(result, indent=1) + "\n")
 
