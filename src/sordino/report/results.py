@@ -9,7 +9,8 @@ from typing import Any
 from sordino.data import where
 from sordino.errors import InvalidInput
 from sordino.experiments.specs import find_spec
-from sordino.privacy.guarantee import format_delta, format_epsilon
+from sordino.privacy import wording
+from sordino.privacy.guarantee import Certificate
 
 __all__ = ["promise_lines", "results_page", "spread_lines", "summary", "with_summary"]
 
@@ -23,20 +24,6 @@ accuracy, as in the papers; no certificate covers that choice.
 
 MARKS = ("<!-- results -->", "<!-- end of results -->")
 MOST_CELLS = 9  # of a table that the summary lists
-# Warnings that say how far a promise goes, shortly. The others are about every run, or about how well it may go.
-SHORTLY = {
-    "no-valid-guarantee": "no valid guarantee",
-    "delta-too-large": "delta is not below one over the number of records",
-    "start-depends-on-data": "the first model is made from the data, which is not covered",
-    "shape-depends-on-data": "the model's shape gives the largest label away, which is not covered",
-    "measured-on-clients": "what is measured on the clients' own records is not covered",
-    "clients-dealt-anew": "of the clients as they are dealt here, not of the data's own",
-    "dealt-by-label": "of records as they are held here: labels decided who holds what, or what is a test record",
-    "names-are-clients": "whoever is under several names counts as several",
-    "records-overlap": "records overlap: one of them is covered, not what several share",
-    "step-size-cost": "the release of the step size takes a noticeable part of epsilon",
-    "rounded-sums": "rounding may move a sum further than is accounted",
-}
 
 
 def results_page(folder: Path) -> str:
@@ -144,7 +131,8 @@ def promise_lines(certificates: list[dict[str, Any]]) -> list[str]:
     """A line for each promise, naming all the cells that share it."""
     cells: dict[str, list[str]] = {}
     for certificate in certificates:
-        cells.setdefault(_promise(certificate), []).append(f"{certificate['row']}, {certificate['column']}")
+        promise = wording.results_line(Certificate.from_json(certificate), certificate.get("claim"))
+        cells.setdefault(promise, []).append(f"{certificate['row']}, {certificate['column']}")
     return [f"{_joined(names)}: {text}" for text, names in cells.items()]
 
 
@@ -169,29 +157,6 @@ def _number(mean: float | None) -> str:
 
 def _seeds(seeds: list[int] | int) -> str:
     return str(len(seeds)) if isinstance(seeds, list) else str(seeds)
-
-
-def _promise(certificate: dict[str, Any]) -> str:
-    """One line a run: each observer's total, and what is false or assumed about it."""
-    totals = [
-        f"{total['observer']}: epsilon {_epsilon(total['epsilon'])} at delta {format_delta(total['delta'])} "
-        f"(one {total['unit']}{_of(total['units'])}, {total['relation']}, {total['rounds']} rounds, "
-        f"{total['accountant']})" + "".join(f", assuming {text}" for text in total["assumptions"])
-        for total in certificate["guarantees"]
-        if total["scope"] == "all rounds" and total.get("client") is None
-    ]
-    codes = {warning["code"] for warning in certificate["warnings"]}
-    notes = "".join(f"; **{text}**" for code, text in SHORTLY.items() if code in codes)
-    claim = certificate.get("claim")
-    return "; ".join(totals) + notes + (f"; the paper claims {claim}" if claim else "")
-
-
-def _of(units: int | None) -> str:
-    return "" if units is None else f" of {units}"
-
-
-def _epsilon(epsilon: float | str) -> str:
-    return "infinite" if epsilon == "inf" else format_epsilon(float(epsilon))
 
 
 if __name__ == "__main__":
