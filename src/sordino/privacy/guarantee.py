@@ -135,7 +135,7 @@ class Guarantee:
         )
 
     def for_client(self, records: int) -> Guarantee:
-        """Group privacy for a client that holds at most n = `records` records: (n epsilon, n e^((n-1) epsilon) delta)."""
+        """Group privacy for a client of at most n = `records` records: (n epsilon, n e^((n-1) epsilon) delta)."""
         require(records >= 1, "records", records, "a client holds at least one record")
         if self.unit is Unit.CLIENT:
             return self
@@ -237,7 +237,7 @@ class Certificate:
         """The certificate that `to_json` wrote, perhaps inside a larger table, of which the other keys are ignored."""
         table = _table("certificate", values)
         guarantees = tuple(Guarantee.from_json(each) for each in _list(table, "guarantees"))
-        warnings = [_table("warning", each) for each in _list(table, "warnings")]
+        warnings = [_table("warning", each) for each in table.get("warnings", [])]
         return cls(guarantees, tuple(Warning(_text(each, "code"), _text(each, "message")) for each in warnings))
 
     def __str__(self) -> str:

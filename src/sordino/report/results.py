@@ -10,7 +10,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sordino.privacy.guarantee import format_delta, format_epsilon
+from sordino.privacy import wording
+from sordino.privacy.guarantee import Certificate
 
 __all__ = ["Result", "promise_lines", "results_page", "spread_lines", "summary", "with_summary"]
 
@@ -29,20 +30,6 @@ SUMMARY_NOTE = (
     "Differences are ours less the paper's: percentage points for tables in per cent, the table's own unit for papers "
     "without such tables. Variants of a table are left out here; docs/results.md has all tables."
 )
-# Warnings that say how far a promise goes, shortly. The others are about every run, or about how well it may go.
-SHORTLY = {
-    "no-valid-guarantee": "no valid guarantee",
-    "delta-too-large": "delta is not below one over the number of records",
-    "start-depends-on-data": "the first model is made from the data, which is not covered",
-    "shape-depends-on-data": "the model's shape gives the largest label away, which is not covered",
-    "measured-on-clients": "what is measured on the clients' own records is not covered",
-    "clients-dealt-anew": "of the clients as they are dealt here, not of the data's own",
-    "dealt-by-label": "of records as they are held here: labels decided who holds what, or what is a test record",
-    "names-are-clients": "whoever is under several names counts as several",
-    "records-overlap": "records overlap: one of them is covered, not what several share",
-    "step-size-cost": "the release of the step size takes a noticeable part of epsilon",
-    "rounded-sums": "rounding may move a sum further than is accounted",
-}
 
 
 def results_page(folder: Path, certificates: Callable[[Result], list[Result]] = itemgetter("guarantees")) -> str:
@@ -160,7 +147,8 @@ def promise_lines(certificates: list[Result]) -> list[str]:
     """One line for each promise, with the cells that share it."""
     cells: dict[str, list[str]] = {}
     for certificate in certificates:
-        cells.setdefault(_promise(certificate), []).append(f"{certificate['row']}, {certificate['column']}")
+        promise = wording.results_line(Certificate.from_json(certificate), certificate.get("claim"))
+        cells.setdefault(promise, []).append(f"{certificate['row']}, {certificate['column']}")
     return [f"{_joined(names)}: {text}" for text, names in cells.items()]
 
 
@@ -185,26 +173,3 @@ def _number(mean: float | None) -> str:
 
 def _seeds(seeds: list[int] | int) -> str:
     return str(len(seeds)) if isinstance(seeds, list) else str(seeds)
-
-
-def _promise(certificate: dict[str, Any]) -> str:
-    """One line a run: each observer's total, and what is false or assumed about it."""
-    totals = [
-        f"{total['observer']}: epsilon {_epsilon(total['epsilon'])} at delta {format_delta(total['delta'])} "
-        f"(one {total['unit']}{_of(total['units'])}, {total['relation']}, {total['rounds']} rounds, "
-        f"{total['accountant']})" + "".join(f", assuming {text}" for text in total["assumptions"])
-        for total in certificate["guarantees"]
-        if total["scope"] == "all rounds" and total.get("client") is None
-    ]
-    codes = {warning["code"] for warning in certificate["warnings"]}
-    notes = "".join(f"; **{text}**" for code, text in SHORTLY.items() if code in codes)
-    claim = certificate.get("claim")
-    return "; ".join(totals) + notes + (f"; the paper claims {claim}" if claim else "")
-
-
-def _of(units: int | None) -> str:
-    return "" if units is None else f" of {units}"
-
-
-def _epsilon(epsilon: float | str) -> str:
-    return "infinite" if epsilon == "inf" else format_epsilon(float(epsilon))

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from sordino.errors import InvalidInput, Refused
+from sordino.privacy import wording
 from sordino.privacy.accountants import account_of, epsilon_of
 from sordino.privacy.events import ByHolder, Composed, Event, parts_of, passing_anew
+from sordino.privacy.guarantee import Certificate
 from sordino.privacy.selection import selection_epsilon
 from sordino.report.curves import MEASURES
 from sordino.report.heat_maps import HeatMap, draw_heat_maps
@@ -35,31 +37,13 @@ def tidy_table(records: Sequence[Row]) -> list[Row]:
                 row[measure] = last[measure]
                 row[f"{measure}_last_5"] = statistics.fmean(line[measure] for line in tail)
         row["diverged"] = record["diverged"]
-        whose: dict[str, str] = {}
-        for promise in record["certificate"]["guarantees"]:
-            if promise["scope"] == "all rounds" and promise.get("client") is None:  # not of one client alone
-                observer = promise["observer"].replace(" ", "_")
-                row[f"epsilon_{observer}"] = float(promise["epsilon"])
-                row[f"delta_{observer}"] = promise["delta"]
-                whose[observer] = f"epsilon_{observer}: {_whose(promise)}"
-        warned = ", ".join(warning["code"] for warning in record["certificate"].get("warnings", ()))
-        row["epsilon_of"] = " | ".join([*whose.values(), *([f"warnings: {warned}"] if warned else [])])
+        certificate = Certificate.from_json(record["certificate"])
+        for total in certificate.totals:
+            observer = total.observer.replace(" ", "_")
+            row |= {f"epsilon_{observer}": total.epsilon, f"delta_{observer}": total.delta}
+        row["epsilon_of"] = wording.table_note(certificate)
         rows.append(row)
     return rows
-
-
-def _whose(promise: dict[str, Any]) -> str:
-    """What an epsilon must say where it stands alone; a promise that was kept may lack some of it."""
-    units = "" if promise.get("units") is None else f" of {promise['units']}"
-    forms = {
-        "unit": f"one {{}}{units}",
-        "relation": "{}",
-        "observer": "against the {}",
-        "rounds": "over all {} rounds",
-        "accountant": "{}",
-    }
-    said = ", ".join(form.format(promise[field]) for field, form in forms.items() if field in promise)
-    return "; ".join([said, *(f"assuming {assumption}" for assumption in promise.get("assumptions", ()))])
 
 
 def write_table(rows: Sequence[Row], folder: Path) -> list[Path]:
