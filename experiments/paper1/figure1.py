@@ -21,6 +21,7 @@ import sordino as so
 from sordino.config import Config, load_config
 from sordino.experiments.provenance import provenance
 from sordino.experiments.specs import PAPERS
+from sordino.tasks import Population
 
 RUNS = PAPERS / "paper1" / "runs"
 ROWS = ("local-gaussian", "local-privunit")
@@ -45,7 +46,7 @@ def figure_1(seeds: int) -> list[dict[str, Any]]:
         for M in MS:
             config = run_of(row, M)
             plan, task = config.plan(), config.task()
-            silent = so.plan(plan.algorithm, rounds=1)
+            silent = so.plan(plan.method, rounds=1)
             found: dict[str, list[float]] = {"naive": [], "corrected": [], "target": []}
             for seed in range(seeds):
                 Delta = so.simulate(silent, task, seed=seed, transcript=True).transcript[0][2][0].astype(np.float64)
@@ -95,7 +96,7 @@ def main() -> None:
     guarantees = []
     for row in ROWS:
         for M in MS:
-            certificate = run_of(row, M).plan().resolve(100, M).certificate
+            certificate = run_of(row, M).plan().resolve(Population(100, M)).certificate
             guarantees.append({"row": cell_of(row, M), "column": "all", **certificate.to_json()})
     command = f"python -m experiments.paper1.figure1 --seeds {options.seeds}"
     result = {

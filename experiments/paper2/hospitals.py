@@ -23,7 +23,7 @@ import sordino as so
 from sordino.config import load_config
 from sordino.experiments.provenance import provenance
 from sordino.experiments.specs import PAPERS
-from sordino.simulation.tasks import Task
+from sordino.tasks import Task
 
 ROOT = Path()  # results and figures go below the root of a clone
 EPSILONS = ("0.5", "1", "2", "4", "8")
@@ -45,6 +45,7 @@ def cells(task: Task) -> Iterator[tuple[str, str, Any, Task]]:
     pooled = holder(task, 0, task.clients)
     for epsilon in EPSILONS:
         plan = load_config(PAPERS / "paper2" / "runs" / f"heart-eps{epsilon}.toml").plan()
+        assert isinstance(plan.delta, tuple)  # one a hospital
         yield f"eps {epsilon}", "federated", plan, task
         for name, delta, own in zip(task.data.names, plan.delta, alone, strict=True):
             yield f"eps {epsilon}", f"{name} alone", replace(plan, delta=delta), own

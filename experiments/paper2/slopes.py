@@ -118,7 +118,9 @@ def bound(case: Case, setting: dict[str, Any]) -> float:
     task, R = task_of(case.loss, n, M, d), case.rounds or n // ONCE["batch_size"]
     method = case.method(**case.settings)
     plan = so.plan(method, rounds=R, epsilon=setting["epsilon"], delta=DELTA, trust="local")
-    std = float(plan.resolve(d, M, task).mechanism.each.noise_std[0])
+    numbers = plan.resolve(task.population).rules.numbers
+    assert numbers is not None
+    std = float(numbers.noise_std[0])
     mu, D, V2 = float(method.mu), float(method.radius), d * std**2 / M
     if mu == 0:
         return D * math.sqrt(V2 / R)

@@ -37,9 +37,8 @@ from sordino.experiments.provenance import commit_of_the_code, provenance
 from sordino.experiments.specs import find_spec
 from sordino.models.model import Array, Params
 from sordino.models.resnet20 import scores
-from sordino.simulation.engine import Records
 from sordino.simulation.sweep import Point, sweep
-from sordino.simulation.tasks import Task
+from sordino.tasks import Records, Task
 from sordino.types import Key
 
 MOMENTUM = 0.1  # m

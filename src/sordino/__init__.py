@@ -12,10 +12,13 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     import sordino.privacy.events as events
-    from sordino.algorithms.error_feedback import dp_sgd, error_feedback
+    from sordino.algorithms.dp_sgd import dp_sgd
+    from sordino.algorithms.error_feedback import error_feedback
     from sordino.algorithms.fedavg import fedavg
     from sordino.algorithms.fedexp import fedexp
-    from sordino.algorithms.minibatch import accelerated_mb_sgd, noisy_mb_sgd
+    from sordino.algorithms.ac_sa import accelerated_mb_sgd
+    from sordino.algorithms.noisy_mb_sgd import noisy_mb_sgd
+    from sordino.algorithms.record_scaffold import record_scaffold
     from sordino.algorithms.scaffold import scaffold
     from sordino.bounding import adaptive_clip, clip, normalize, smoothed_normalize
     from sordino.mechanisms import (
@@ -45,7 +48,7 @@ if TYPE_CHECKING:
         read_ledger,
     )
     from sordino.simulation import load_model, plan, simulate, task
-    from sordino.types import Algorithm, Bounder, Mechanism, Observer, Relation, Unit
+    from sordino.types import Bounder, Mechanism, Method, Observer, Relation, Unit
 
 _HOMES = {
     "sordino.bounding": ("adaptive_clip", "clip", "normalize", "smoothed_normalize"),
@@ -75,18 +78,21 @@ _HOMES = {
         "epsilon_of",
         "read_ledger",
     ),
-    "sordino.algorithms.error_feedback": ("dp_sgd", "error_feedback"),
+    "sordino.algorithms.error_feedback": ("error_feedback",),
+    "sordino.algorithms.dp_sgd": ("dp_sgd",),
+    "sordino.algorithms.record_scaffold": ("record_scaffold",),
+    "sordino.tasks": ("Population",),
     "sordino.algorithms.fedavg": ("fedavg",),
     "sordino.algorithms.fedexp": ("fedexp",),
-    "sordino.algorithms.minibatch": ("accelerated_mb_sgd", "noisy_mb_sgd"),
+    "sordino.algorithms.ac_sa": ("accelerated_mb_sgd",),
+    "sordino.algorithms.noisy_mb_sgd": ("noisy_mb_sgd",),
     "sordino.algorithms.scaffold": ("scaffold",),
     "sordino.simulation": ("load_model", "plan", "simulate", "task"),
-    "sordino.types": ("Algorithm", "Bounder", "Mechanism", "Observer", "Relation", "Unit"),
+    "sordino.types": ("Bounder", "Mechanism", "Method", "Observer", "Relation", "Unit"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
-    "Algorithm",
     "Bounder",
     "Budget",
     "Certificate",
@@ -94,8 +100,10 @@ __all__ = [
     "Guarantee",
     "Ledger",
     "Mechanism",
+    "Method",
     "Observer",
     "Poisson",
+    "Population",
     "Relation",
     "Unit",
     "WithReplacement",
@@ -125,6 +133,7 @@ __all__ = [
     "privunit",
     "qtdl",
     "read_ledger",
+    "record_scaffold",
     "scaffold",
     "scalar_dp",
     "simulate",

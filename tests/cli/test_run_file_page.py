@@ -11,6 +11,9 @@ from types import NoneType
 from typing import Any, get_args, get_origin
 
 import pytest
+from sordino.simulation.cohort import parse_cohort
+from sordino.simulation.planning import CALIBRATIONS
+from sordino.simulation.tasks import PROBLEMS
 
 from sordino.algorithms import METHODS
 from sordino.bounding import BOUNDERS
@@ -22,9 +25,6 @@ from sordino.data.datasets import OWN_DATA
 from sordino.data.partition import SCHEMES
 from sordino.privacy.privunit import GAMMA_RULES
 from sordino.privacy.quantized import NOISE_LAWS
-from sordino.simulation.cohort import parse_cohort
-from sordino.simulation.planning import CALIBRATIONS
-from sordino.simulation.tasks import PROBLEMS
 from sordino.types import Relation
 
 PAGE = Path(__file__).parents[2] / "docs" / "run_file.md"

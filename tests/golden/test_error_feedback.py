@@ -8,14 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from sordino.simulation.cohort import Full
+from sordino.simulation.engine import Carry, Setting, run_rounds
 from test_fedavg import W0, X, Y, records, squared_loss
 
 import sordino as so
 from sordino.algorithms.error_feedback import keep_largest
 from sordino.config import load_config
 from sordino.mechanisms import none
-from sordino.simulation.cohort import Full
-from sordino.simulation.engine import Carry, Setting, run_rounds
 from sordino.types import Circumstances, Observer, Relation
 
 EXPERIMENTS = Path(__file__).parents[2] / "src" / "sordino" / "experiments" / "papers" / "paper4" / "runs"

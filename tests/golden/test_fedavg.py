@@ -7,6 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
+from sordino.simulation.cohort import Full
+from sordino.simulation.engine import Carry, Records, Setting, run_rounds
 
 import sordino as so
 from sordino.algorithms.local import ClientData, LocalTraining
@@ -16,8 +18,6 @@ from sordino.data import FederatedData
 from sordino.mechanisms import none
 from sordino.models import Batch, get, weighted_mean
 from sordino.simulation import Task
-from sordino.simulation.cohort import Full
-from sordino.simulation.engine import Carry, Records, Setting, run_rounds
 
 # Client 0 holds two records, client 1 three.
 X = [np.array([[1.0, 2.0], [-1.0, 0.5]]), np.array([[0.5, -1.0], [2.0, 1.0], [0.0, 3.0]])]

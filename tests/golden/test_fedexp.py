@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from sordino.simulation.cohort import Full
+from sordino.simulation.engine import Carry, Records, Setting, run_rounds
 from typer.testing import CliRunner
 
 import sordino as so
@@ -21,8 +23,6 @@ from sordino.errors import InvalidInput
 from sordino.mechanisms import gaussian, none, privunit
 from sordino.models import Batch, weighted_mean
 from sordino.privacy.events import Composed, Gaussian
-from sordino.simulation.cohort import Full
-from sordino.simulation.engine import Carry, Records, Setting, run_rounds
 from sordino.types import Circumstances, Observer, Relation
 
 X = [np.array([[1.0, 2.0], [-1.0, 0.5]]), np.array([[0.5, -1.0], [2.0, 1.0], [0.0, 3.0]])]

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from sordino.algorithms.minibatch import ac_sa_weights, project, stages_of
 
 import sordino as so
-from sordino.algorithms.minibatch import ac_sa_weights, project, stages_of
 from sordino.data import FederatedData, linear_problem
 from sordino.models import Batch, linear, moreau
 from sordino.privacy import published

@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from sordino.simulation.engine import Carry, run_rounds
 
 import sordino as so
 from sordino.data import FederatedData
 from sordino.models import linear
 from sordino.simulation import Task
-from sordino.simulation.engine import Carry, run_rounds
 from sordino.simulation.running import setting_of
 
 # Client 0 holds two records, client 1 three.

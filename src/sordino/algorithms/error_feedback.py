@@ -122,9 +122,7 @@ class ErrorFeedback(Method):
         """x^k."""
         return Broadcast(state.x, state.k)
 
-    def client(
-        self, key: Key, received: Broadcast, g_i: Vector, data: ClientData
-    ) -> tuple[Message, Vector, BoundInfo]:
+    def client(self, key: Key, received: Broadcast, g_i: Vector, data: ClientData) -> tuple[Message, Vector, BoundInfo]:
         """Lines 4 to 6."""
         gradient = self.local(key, received.x, data)
         Delta, info = self.start.message(received.k, gradient, self.psi(gradient - g_i), self._Phi)
@@ -232,7 +230,9 @@ def error_feedback(
     remedy = "give a bound or top_k: smoothed_normalize (alpha-NormEC), clip (Clip21), normalize or top_k (EF21)"
     require(bound is not None or top_k is not None, "bound", bound, remedy)
     require_fixed_bound(bound, "the memory needs a fixed bound: use clip")
-    remedy = "secure-average counts on the noise of all clients, and remembered noise shows in later sums: use noisy or zero"
+    remedy = (
+        "secure-average counts on the noise of all clients, and remembered noise shows in later sums: use noisy or zero"
+    )
     require(not (remember_noise and memory == "secure-average"), "remember_noise", remember_noise, remedy)
     return ErrorFeedback(
         bound=bound,

@@ -66,9 +66,7 @@ class RecordScaffold(ControlVariates, RecordMethod):
         """c_i is made of noisy gradients alone, so clients keep nothing that was not released with noise."""
         return Privacy(unit=Unit.RECORD, noise_inside=True, releases=self.steps, message_parts=2)
 
-    def client(
-        self, key: Key, received: Broadcast, c_i: Vector, data: ClientData
-    ) -> tuple[Message, Vector, BoundInfo]:
+    def client(self, key: Key, received: Broadcast, c_i: Vector, data: ClientData) -> tuple[Message, Vector, BoundInfo]:
         """(-Delta y, Delta c), and the new c_i."""
         x, c, k = received
         eta = self.local_lr(k)

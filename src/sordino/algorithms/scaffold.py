@@ -141,9 +141,7 @@ class Scaffold(ControlVariates):
     def batch_records(self) -> int | None:
         return self.local.batch_size
 
-    def client(
-        self, key: Key, received: Broadcast, c_i: Vector, data: ClientData
-    ) -> tuple[Message, Vector, BoundInfo]:
+    def client(self, key: Key, received: Broadcast, c_i: Vector, data: ClientData) -> tuple[Message, Vector, BoundInfo]:
         """(-Delta y, (C / C_c) Delta c), and the new c_i."""
         x, c, k = received
         y = self.local(key, x, data, k, correction=c - c_i)
@@ -176,7 +174,9 @@ class Scaffold(ControlVariates):
         rule = self.step_size
         if rule is not None:
             if context.mechanism is not None and context.mechanism.name == "privunit":
-                remedy = "PrivUnit estimates the norm of both halves together: leave step_size out, or use gaussian noise"
+                remedy = (
+                    "PrivUnit estimates the norm of both halves together: leave step_size out, or use gaussian noise"
+                )
                 raise InvalidInput("step_size", rule.rule, remedy)
             rule = rule.resolve(context, self.bound, None if self.bound is None else self.bound.half.limit)
         participation = context.planned_cohort / context.clients

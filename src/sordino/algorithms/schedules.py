@@ -146,7 +146,9 @@ def _schedule(what: StepSize) -> Schedule:
     if callable(what):
         is_pytree = jax.tree.leaves(what) != [what]  # its numbers are leaves, as of the schedules above
         return what if is_pytree else of_function(what)
-    raise InvalidInput("learning rate", what, "use a number, {start, decay}, {values, until} or a function of the round")
+    raise InvalidInput(
+        "learning rate", what, "use a number, {start, decay}, {values, until} or a function of the round"
+    )
 
 
 def _values(function: Callable[..., Any], rounds: np.ndarray) -> np.ndarray:

@@ -42,7 +42,7 @@ def _promises(sweep: Sweep, tasks: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def _promises_as_json(promises: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     return [
-        {"points": entry["points"], "noise": dict(entry["resolved"].noise), **entry["resolved"].certificate.to_json()}
+        {"points": entry["points"], "noise": dict(entry["resolved"].summary), **entry["resolved"].certificate.to_json()}
         for entry in promises.values()
     ]
 

@@ -13,8 +13,8 @@ from sordino.config.schema import File, registries
 from sordino.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from sordino.simulation.planning import Plan, Resolved
-    from sordino.simulation.tasks import Task
+    from sordino.planning import Plan, ResolvedPlan
+    from sordino.tasks import Task
     from sordino.types import Bounder
 
 __all__ = ["Config"]
@@ -48,14 +48,14 @@ class Config:
 
     def task(self) -> Task:
         """The task; reads the data."""
-        from sordino.simulation.tasks import task
+        from sordino.tasks import task
 
         with self.located("task"):
             return task(**self.file.task.model_dump(exclude={"options"}), **self.file.task.options)
 
     def plan(self) -> Plan:
         """The plan, not yet resolved for a task."""
-        from sordino.simulation.planning import plan
+        from sordino.planning import plan
 
         run, privacy = self.file.run, self.file.privacy
         with self.located("algorithm", "bound"):
@@ -68,18 +68,16 @@ class Config:
                 cohort=run.cohort,
                 epsilon=privacy.epsilon,
                 delta=privacy.delta,
-                noise_multiplier=privacy.noise_multiplier,
-                calibration=privacy.calibration,
                 mechanism=privacy.mechanism,
                 trust=privacy.trust,
                 relation=privacy.relation,
                 **privacy.options,
             )
 
-    def resolve(self, plan: Plan, task: Task) -> Resolved:
+    def resolve(self, plan: Plan, task: Task) -> ResolvedPlan:
         """The plan for the task."""
         with self.located("run", "privacy", "algorithm", "bound"):
-            return plan.resolve(task.d, task.clients, task)
+            return plan.resolve(task.population)
 
     def _bound(self) -> Bounder | None:
         bounders = registries().bounders

@@ -24,23 +24,13 @@ __all__ = ["File", "Section", "file_model", "keys_of", "registries", "takes_list
 Factory = Callable[..., Any]
 TOML_TYPES = (bool, int, float, str, list, dict, NoneType)
 
-# The options of each mechanism. All may be left out of a file as far as the schema goes: the plan says which it needs.
-MECHANISM_OPTIONS: dict[str, dict[str, type]] = {
-    "gaussian": {},
-    "laplace": {},
-    "qtdl": {"message_epsilon": float, "message_delta": float, "levels": int, "noise": str, "mu": float},
-    "binomial": {"message_epsilon": float, "message_delta": float, "levels": int, "mu": float},
-    "privunit": {"message_eps0": float, "message_eps1": float, "message_eps2": float, "gamma": str},
-    "none": {},
-}
-
 
 class Registries(NamedTuple):
-    """The names that a run file may use, and their factories; for mechanisms, their options."""
+    """The names that a run file may use, and their factories."""
 
     methods: Mapping[str, Factory]
     bounders: Mapping[str, Factory]
-    mechanisms: Mapping[str, Mapping[str, type]]
+    mechanisms: Mapping[str, Factory]
 
 
 def registries() -> Registries:
@@ -49,8 +39,9 @@ def registries() -> Registries:
     # and the command line loads this package for every command, `sordino --help` included.
     from sordino.algorithms import METHODS
     from sordino.bounding import BOUNDERS
+    from sordino.mechanisms import MECHANISMS
 
-    return Registries(METHODS, BOUNDERS, MECHANISM_OPTIONS)
+    return Registries(METHODS, BOUNDERS, MECHANISMS)
 
 
 def _within(low: int, high: float, remedy: str) -> AfterValidator:
@@ -114,16 +105,12 @@ class PrivacySection(Section):
     mechanism: Annotated[str | None, _one_of("mechanisms")] = None
     epsilon: float | list[float] | None = None  # a list has one for each client (methods that protect records)
     delta: float | list[float] | None = None
-    noise_multiplier: float | None = None
-    calibration: str = "numeric"
     relation: str | None = None
-    noise: str | None = None  # of qtdl: its law; of methods that protect records: the rule of calibration
 
     @property
     def options(self) -> dict[str, Any]:
         """The mechanism's options that the file gives."""
-        common = set(PrivacySection.model_fields) - {"noise"}
-        return self.model_dump(exclude=common, exclude_none=True)
+        return self.model_dump(exclude=set(PrivacySection.model_fields), exclude_none=True, exclude_unset=True)
 
 
 class RunSection(Section):
@@ -199,16 +186,14 @@ def _bound_section_with(bounders: tuple[tuple[str, Factory], ...]) -> type[Bound
 
 
 def _privacy_section(mechanism: object) -> type[PrivacySection]:
-    if mechanism is None:
-        return PrivacySection
-    options = registries().mechanisms.get(str(mechanism))
-    return _UnknownMechanism if options is None else _privacy_section_with(tuple(options.items()))
+    # Without a name the plan takes Gaussian noise where an epsilon or a noise multiplier is given.
+    factory = registries().mechanisms.get("gaussian" if mechanism is None else str(mechanism))
+    return _UnknownMechanism if factory is None else _privacy_section_of(factory)
 
 
 @functools.cache
-def _privacy_section_with(options: tuple[tuple[str, Any], ...]) -> type[PrivacySection]:
-    keys: dict[str, Any] = {name: (kind | None, None) for name, kind in options}
-    return create_model("PrivacySection", __base__=PrivacySection, **keys)
+def _privacy_section_of(factory: Factory) -> type[PrivacySection]:
+    return create_model("PrivacySection", __base__=PrivacySection, **_arguments(factory))
 
 
 def _arguments(factory: Factory) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from sordino.config.schema import File, file_model, takes_list
 from sordino.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from sordino.simulation.tasks import Task
+    from sordino.tasks import Task
 
 __all__ = ["Sweep", "SweepPoint", "Variation", "load_config", "load_sweep", "variations"]
 

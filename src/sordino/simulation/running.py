@@ -31,14 +31,14 @@ from jax.extend.core import Literal
 import sordino
 from sordino.errors import LARGEST_SEED, NO_SUCH_SEED, InvalidInput, SordinoError, require
 from sordino.models.model import Batch
+from sordino.planning import Plan, ResolvedPlan
+from sordino.planning.resolved import Release
 from sordino.privacy.accountants import account_of, epsilon_of
 from sordino.privacy.events import Composed, of_run
 from sordino.privacy.guarantee import Certificate
 from sordino.privacy.ledger import Ledger, LedgerRecord, of_one_round, read_ledger
-from sordino.simulation.checkpoint import load_checkpoint, save_checkpoint, write_atomically
-from sordino.planning import Plan, ResolvedPlan, Rules
-from sordino.planning.resolved import Release
 from sordino.rounds.engine import ProgramSpec, RoundInfo, RoundState, run_rounds
+from sordino.simulation.checkpoint import load_checkpoint, save_checkpoint, write_atomically
 from sordino.tasks import Task
 from sordino.types import Key, Observer
 
@@ -187,7 +187,9 @@ def usual_interval(rounds: int) -> int:
     return min(max(1, rounds // 20), 10_000)  # the ledger of a segment is written before it runs
 
 
-def setting_of(plan: Plan, resolved: ResolvedPlanPlan, task: Task, *, chunk: int, transcript: bool = False) -> ProgramSpec:
+def setting_of(
+    plan: Plan, resolved: ResolvedPlan, task: Task, *, chunk: int, transcript: bool = False
+) -> ProgramSpec:
     """What the engine's program for this plan is compiled for."""
     return ProgramSpec(
         loss=task.loss,
@@ -333,7 +335,14 @@ class RunFiles:
 
     @classmethod
     def open(
-        cls, folder: Path, plan: Plan, task: Task, resolved: ResolvedPlanPlan, seed: int, resume: bool, setting: ProgramSpec
+        cls,
+        folder: Path,
+        plan: Plan,
+        task: Task,
+        resolved: ResolvedPlan,
+        seed: int,
+        resume: bool,
+        setting: ProgramSpec,
     ) -> RunFiles:
         """Create a run's folder, or take it up again."""
         ledger_path = folder / "ledger.jsonl"
@@ -463,7 +472,7 @@ def _digest_of_generator() -> str:
     return digest_of(jax.random.bits(key_bits, (8,)), jax.random.normal(key_normal, (8,))).hex()
 
 
-def _description(plan: Plan, task: Task, resolved: ResolvedPlanPlan, name: str, transcript: bool) -> dict[str, Any]:
+def _description(plan: Plan, task: Task, resolved: ResolvedPlan, name: str, transcript: bool) -> dict[str, Any]:
     """What the ledger's header says of the run: what `certify` needs again, and what a resumed run must agree with.
 
     Others may see it: it holds neither the seed, nor anything of the records, not even how many a client has.

@@ -20,9 +20,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from sordino.errors import require
-from sordino.simulation.checkpoint import Bookmark
 from sordino.planning import Plan, ResolvedPlan, Rules
 from sordino.rounds.engine import ProgramSpec, RoundInfo, RoundState, run_round
+from sordino.simulation.checkpoint import Bookmark
 from sordino.simulation.running import (
     Run,
     digest_of,

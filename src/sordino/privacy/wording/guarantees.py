@@ -6,9 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from sordino.privacy.wording.caveats import Warning
 from sordino.privacy.wording.figures import format_delta, format_epsilon
-from sordino.types import Observer
+from sordino.types import Observer, Warning
 
 if TYPE_CHECKING:  # guarantee.py prints itself through this module
     from sordino.privacy.guarantee import Certificate, Guarantee
