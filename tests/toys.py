@@ -1,4 +1,4 @@
-"""What several rooms test with: a small task, a run file with changes, and a process with four devices."""
+"""What several rooms test with: a small task, rounds of the engine, a run file, and a process with four devices."""
 
 from __future__ import annotations
 
@@ -10,11 +10,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from sordino.data import FederatedData
+from sordino.mechanisms import none
 from sordino.models import get
-from sordino.simulation import Task
+from sordino.planning import Plan, ResolvedPlan, Rules, parse_cohort
+from sordino.planning.resolved import placed
+from sordino.rounds import ProgramSpec, RoundInfo, RoundState, run_rounds
+from sordino.tasks import Records, Task
+from sordino.types import Mechanism, Method, Trust, Vector
 
 RUN_FILE = """\
 [task]
@@ -48,6 +55,42 @@ def toy(model: Any = "logistic", sizes: Sequence[int] = (3, 1, 7, 2, 5, 4, 1, 6,
     start = (np.cumsum(size) - size).astype(np.int32)
     model = get(model, (3,), 2) if isinstance(model, str) else model
     return Task("toy", FederatedData(x, y, start, size, x, y, 2), model)
+
+
+def states_of(method: Method, w: Vector, clients: int) -> RoundState:
+    """The states before the first round."""
+    own = method.init_client(w)
+    return RoundState(method.init_server(w), jax.tree.map(lambda leaf: jnp.stack([leaf] * clients), own))
+
+
+def rules_for(method: Method, clients: int, trust: Trust = Trust.NONE, mechanism: Mechanism | None = None) -> Rules:
+    """The rules of rounds in which all clients take part, with noise where trust places it."""
+    mechanism = mechanism or none()
+    placement = placed(trust, mechanism, parse_cohort("full"), method.privacy)
+    return Rules(method, mechanism, None, placement, float(clients))
+
+
+def rounds_of(
+    rules: Rules, records: Records, loss: Any, w: Any, rounds: int, *, seed: int = 0, **spec: Any
+) -> tuple[RoundState, RoundInfo]:
+    """The states and diagnostics after some rounds of the engine; `spec` changes the program's fixed part."""
+    clients = len(records.size)
+    fixed = {"cohort": parse_cohort("full"), "population": clients, "largest": int(np.max(records.size))}
+    program = ProgramSpec(loss=loss, **(fixed | {"chunk": clients} | spec))
+    rules = rules.with_noise_in_client() if program.transcript else rules
+    state = states_of(rules.method, jnp.asarray(w, jnp.float32), clients)
+    return run_rounds(rules, records, state, jax.random.key(seed), jnp.int32(0), spec=program, rounds=rounds)
+
+
+def run_plan(
+    plan: Plan, task: Task, *, w: Any = None, seed: int = 0, transcript: bool = False
+) -> tuple[ResolvedPlan, RoundState, RoundInfo]:
+    """All rounds of a plan, without files: the resolved plan, the last states, the diagnostics of every round."""
+    resolved = plan.resolve(task.population)
+    w = task.initial(jax.random.key(seed)) if w is None else w
+    spec = {"cohort": plan.cohort, "transcript": transcript, "augment": task.augment}
+    state, info = rounds_of(resolved.rules, task.records, task.loss, w, plan.rounds, seed=seed, **spec)
+    return resolved, state, info
 
 
 def write_run_file(folder: Path, text: str, *replacements: tuple[str, str]) -> Path:

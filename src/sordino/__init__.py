@@ -12,11 +12,11 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     import sordino.privacy.events as events
+    from sordino.algorithms.ac_sa import accelerated_mb_sgd
     from sordino.algorithms.dp_sgd import dp_sgd
     from sordino.algorithms.error_feedback import error_feedback
     from sordino.algorithms.fedavg import fedavg
     from sordino.algorithms.fedexp import fedexp
-    from sordino.algorithms.ac_sa import accelerated_mb_sgd
     from sordino.algorithms.noisy_mb_sgd import noisy_mb_sgd
     from sordino.algorithms.record_scaffold import record_scaffold
     from sordino.algorithms.scaffold import scaffold
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         qtdl,
         scalar_dp,
     )
+    from sordino.planning import plan
     from sordino.privacy import (
         Budget,
         Certificate,
@@ -47,7 +48,8 @@ if TYPE_CHECKING:
         epsilon_of,
         read_ledger,
     )
-    from sordino.simulation import load_model, plan, simulate, task
+    from sordino.simulation import load_model, simulate
+    from sordino.tasks import task
     from sordino.types import Bounder, Mechanism, Method, Observer, Relation, Unit
 
 _HOMES = {
@@ -78,16 +80,17 @@ _HOMES = {
         "epsilon_of",
         "read_ledger",
     ),
-    "sordino.algorithms.error_feedback": ("error_feedback",),
+    "sordino.algorithms.ac_sa": ("accelerated_mb_sgd",),
     "sordino.algorithms.dp_sgd": ("dp_sgd",),
-    "sordino.algorithms.record_scaffold": ("record_scaffold",),
-    "sordino.tasks": ("Population",),
+    "sordino.algorithms.error_feedback": ("error_feedback",),
     "sordino.algorithms.fedavg": ("fedavg",),
     "sordino.algorithms.fedexp": ("fedexp",),
-    "sordino.algorithms.ac_sa": ("accelerated_mb_sgd",),
     "sordino.algorithms.noisy_mb_sgd": ("noisy_mb_sgd",),
+    "sordino.algorithms.record_scaffold": ("record_scaffold",),
     "sordino.algorithms.scaffold": ("scaffold",),
-    "sordino.simulation": ("load_model", "plan", "simulate", "task"),
+    "sordino.planning": ("plan",),
+    "sordino.simulation": ("load_model", "simulate"),
+    "sordino.tasks": ("Population", "task"),
     "sordino.types": ("Bounder", "Mechanism", "Method", "Observer", "Relation", "Unit"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from sordino.simulation.cohort import Full
-from sordino.simulation.engine import Carry, Setting, run_rounds
 from test_fedavg import W0, X, Y, records, squared_loss
 
 import sordino as so
 from sordino.algorithms.error_feedback import keep_largest
 from sordino.config import load_config
-from sordino.mechanisms import none
-from sordino.types import Circumstances, Observer, Relation
+from sordino.tasks import Population
+from sordino.types import Observer, PlanContext, Relation, Trust
+from tests.toys import rounds_of, rules_for
 
 EXPERIMENTS = Path(__file__).parents[2] / "src" / "sordino" / "experiments" / "papers" / "paper4" / "runs"
 ALPHA, BETA, GAMMA = 0.2, 0.3, 0.1
@@ -87,15 +85,9 @@ def by_hand(rounds, psi, *, server_normalization=False, local=gradient, memory=N
 def trained(rounds, method, planned=None):
     """x, g and the g_i of the engine, without noise."""
     if planned:
-        method = method.resolve(Circumstances("none", so.none(), Relation.REPLACE_ONE, 2, clients=2, planned=2))
-    setting = Setting(squared_loss, Full(), population=2, largest=3, trust="none", chunk=2)
-    w = jnp.asarray(W0, jnp.float32)
-    memories = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), method.init_client(w))
-    carry = Carry(method.init_server(w), memories)
-    carry, _ = run_rounds(
-        method, none(), records(), carry, jax.random.key(0), jnp.int32(0), setting=setting, rounds=rounds
-    )
-    return carry.server.x, carry.server.g, carry.clients
+        method = method.resolve(PlanContext(2, clients=2, planned_cohort=2, relation=Relation.REPLACE_ONE))
+    state, _ = rounds_of(rules_for(method, 2), records(), squared_loss, W0, rounds)
+    return state.server.x, getattr(state.server, "g", None), state.clients
 
 
 def method(**options):
@@ -200,7 +192,7 @@ def test_the_start_of_the_memory(memory, options, start):
 def certificate(relation, **options):
     ours = method(bound=so.smoothed_normalize(0.01))
     options = {"epsilon": 8.0, "delta": 1e-5, "trust": "local", "rounds": 300} | options
-    return so.plan(ours, relation=relation, **options).resolve(d=100, clients=10)
+    return so.plan(ours, relation=relation, **options).resolve(Population(100, 10))
 
 
 @pytest.mark.parametrize(
@@ -208,7 +200,7 @@ def certificate(relation, **options):
 )
 def test_the_papers_noise_and_what_it_gives(relation, server, user):
     made = certificate(relation, calibration="norm-ec")
-    assert made.noise["noise_std"] == pytest.approx(7.34621, abs=1e-5)
+    assert made.summary["noise_std"] == pytest.approx(7.34621, abs=1e-5)
     assert made.certificate.total(Observer.SERVER).epsilon == pytest.approx(server, abs=1e-3)
     assert made.certificate.total(Observer.MODEL_USER).epsilon == pytest.approx(user, abs=1e-3)
     false = [warning.message for warning in made.certificate.warnings if warning.code == "no-valid-guarantee"]
@@ -220,7 +212,7 @@ def test_numeric_calibration_is_the_default():
     """Errata: 10.41 and 20.83 for 301 messages."""
     for relation, std in (("zero-out", 10.41), ("replace-one", 20.83)):
         made = certificate(relation, rounds=301)
-        assert made.noise["noise_std"] == pytest.approx(std, abs=0.01)
+        assert made.summary["noise_std"] == pytest.approx(std, abs=0.01)
         assert made.certificate.total(Observer.SERVER).epsilon == pytest.approx(8.0, rel=1e-6)
 
 
@@ -234,7 +226,7 @@ def test_42000_messages_at_the_noise_for_300(relation, epsilon):
 def test_the_shipped_private_files_state_what_is_sent():
     for path in EXPERIMENTS.glob("cifar10-private-*.toml"):
         plan = load_config(path).plan()
-        total = plan.resolve(d=269_722, clients=10).certificate.total(Observer.SERVER)
+        total = plan.resolve(Population(269_722, 10)).certificate.total(Observer.SERVER)
         assert total.rounds == 42_000
         assert total.epsilon == pytest.approx(507, abs=1)
 
@@ -243,22 +235,22 @@ def test_the_shipped_private_files_state_what_is_sent():
 def test_every_shipped_file_can_be_planned(path):
     config = load_config(path)
     clients = config.file.task.clients or 2
-    assert config.plan().resolve(d=1000, clients=clients).certificate.total(Observer.SERVER)
+    assert config.plan().resolve(Population(1000, clients)).certificate.total(Observer.SERVER)
 
 
 def test_bits_of_a_sparse_message():
     """EF21 sends k numbers and their places, unless local noise fills the vector."""
     sparse = method(top_k=3, bound=so.clip(1.0))
-    assert so.plan(sparse, rounds=1).resolve(d=1000, clients=10).noise["bits_per_message"] == 3 * (32 + 10)
+    assert so.plan(sparse, rounds=1).resolve(Population(1000, 10)).summary["bits_per_message"] == 3 * (32 + 10)
     local = so.plan(sparse, rounds=1, trust="local", noise_multiplier=1.0)
-    assert local.resolve(d=1000, clients=10).noise["bits_per_message"] == 32 * 1000
+    assert local.resolve(Population(1000, 10)).summary["bits_per_message"] == 32 * 1000
 
 
 def test_beta_is_no_privacy_level():
     """It scales message and noise alike, after both: the certificate does not change."""
     totals = {
         so.plan(method(bound=so.smoothed_normalize(0.01), beta=beta), rounds=300, noise_multiplier=7.0, trust="local")
-        .resolve(d=10, clients=10)
+        .resolve(Population(10, 10))
         .certificate.total(Observer.SERVER)
         for beta in (0.001, 1.0)
     }
@@ -268,10 +260,8 @@ def test_beta_is_no_privacy_level():
 def test_remembered_noise_by_hand():
     """Line 6 of what was sent: the messages of the transcript rebuild every memory, g and x."""
     ours = method(bound=so.smoothed_normalize(ALPHA), remember_noise=True)
-    setting = Setting(squared_loss, Full(), population=2, largest=3, trust="local", chunk=2, transcript=True)
-    carry = Carry(ours.init_server(jnp.asarray(W0)), jnp.zeros((2, 2)))
-    arguments = (ours, so.gaussian(0.5), records(), carry, jax.random.key(1), jnp.int32(0))
-    after, info = run_rounds(*arguments, setting=setting, rounds=4)
+    rules = rules_for(ours, 2, Trust.LOCAL, so.gaussian(0.5))
+    after, info = rounds_of(rules, records(), squared_loss, W0, 4, seed=1, transcript=True)
     x, g, memory = np.asarray(W0, np.float64), np.zeros(2), np.zeros((2, 2))
     for sent in np.asarray(info.transcript[2], np.float64):
         noise = [sent[i] - smoothed(gradient(x, i) - memory[i]) for i in range(2)]

@@ -7,17 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
-from sordino.simulation.cohort import Full
-from sordino.simulation.engine import Carry, Records, Setting, run_rounds
 
 import sordino as so
 from sordino.algorithms.local import ClientData, LocalTraining
 from sordino.algorithms.schedules import as_schedule, constant
 from sordino.algorithms.server import Output
 from sordino.data import FederatedData
-from sordino.mechanisms import none
 from sordino.models import Batch, get, weighted_mean
-from sordino.simulation import Task
+from sordino.tasks import Records, Task
+from tests.toys import rounds_of, rules_for
 
 # Client 0 holds two records, client 1 three.
 X = [np.array([[1.0, 2.0], [-1.0, 0.5]]), np.array([[0.5, -1.0], [2.0, 1.0], [0.0, 3.0]])]
@@ -39,13 +37,9 @@ def records(x=X, y=Y) -> Records:
 
 def trained(rounds: int, **options) -> np.ndarray:
     """w after some rounds of the engine, without noise."""
-    algorithm = so.fedavg(**({"local_steps": E, "local_lr": ETA} | options))
-    setting = Setting(squared_loss, Full(), population=2, largest=3, trust="none", chunk=2)
-    carry = Carry(algorithm.init_server(jnp.asarray(W0, jnp.float32)), ())
-    carry, _ = run_rounds(
-        algorithm, none(), records(), carry, jax.random.key(0), jnp.int32(0), setting=setting, rounds=rounds
-    )
-    return np.asarray(algorithm.params(carry.server))
+    method = so.fedavg(**({"local_steps": E, "local_lr": ETA} | options))
+    state, _ = rounds_of(rules_for(method, 2), records(), squared_loss, W0, rounds)
+    return np.asarray(method.params(state.server))
 
 
 def local_by_hand(w, x, y, eta, momentum=0.0, weight_decay=0.0, steps=E):

@@ -9,13 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.optimize import minimize
-from sordino.algorithms.minibatch import ac_sa_weights, project, stages_of
 
 import sordino as so
+from sordino.algorithms.ac_sa import ac_sa_weights, stages_of
+from sordino.algorithms.records import project
 from sordino.data import FederatedData, linear_problem
 from sordino.models import Batch, linear, moreau
 from sordino.privacy import published
-from sordino.simulation import Task
+from sordino.tasks import Task
+from tests.toys import run_plan
 
 # Client 0 holds two records, client 1 three.
 X = [np.array([[0.6, 0.8], [-1.0, 0.5]]), np.array([[0.5, -1.0], [0.3, 0.4], [0.0, 2.0]])]
@@ -47,7 +49,8 @@ def in_ball(w):
 
 
 def trained(method, rounds=R) -> np.ndarray:
-    return np.asarray(so.simulate(so.plan(method, rounds=rounds), toy(), evaluate_every=rounds).params)
+    resolved, state, _ = run_plan(so.plan(method, rounds=rounds), toy())
+    return np.asarray(resolved.method.params(state.server))
 
 
 def sgd_by_hand(eta, mu, **settings):
@@ -156,10 +159,10 @@ def test_projection(w, expected):
 def test_the_theorems_noise_by_name():
     task = so.task("linear", clients=2, records=1000, d=2, loss="logit", l2=0.1)
     method = so.noisy_mb_sgd(lipschitz=3.0, radius=1.0, feature_bound=1.0, batch_size=6)
-    plan = so.plan(method, rounds=100, epsilon=1.0, delta=1e-5, trust="local", noise="theorem-2.1")
-    resolved = plan.resolve(task.d, task.clients, task)
+    plan = so.plan(method, rounds=100, epsilon=1.0, delta=1e-5, trust="local", calibration="theorem-2.1")
+    resolved = plan.resolve(task.population)
     sigma = 3 * published.minibatch_theorem_2_1(1000, 100, 6, 1.0, 1e-5)
-    np.testing.assert_allclose(resolved.mechanism.each.noise_std, sigma, rtol=1e-6)
+    np.testing.assert_allclose(resolved.rules.numbers.noise_std, sigma, rtol=1e-6)
     assert sigma == pytest.approx(3 * 2.307125423)
     assert 0.02 < resolved.certificate.total(so.Observer.SERVER).epsilon < 0.0275  # the theorem is that loose
 
@@ -167,8 +170,8 @@ def test_the_theorems_noise_by_name():
 def test_one_pass_noise_is_the_analytic_gaussian():
     task = so.task("linear", clients=2, records=100, d=2, loss="logit", l2=0.1)
     method = so.noisy_mb_sgd(lipschitz=1.0, radius=1.0, feature_bound=1.0, batch_size=1, one_pass=True)
-    resolved = so.plan(method, rounds=100, epsilon=1.0, delta=1e-5, trust="local").resolve(2, 2, task)
-    np.testing.assert_allclose(resolved.mechanism.each.noise_std, 7.461263270, rtol=1e-6)
+    resolved = so.plan(method, rounds=100, epsilon=1.0, delta=1e-5, trust="local").resolve(task.population)
+    np.testing.assert_allclose(resolved.rules.numbers.noise_std, 7.461263270, rtol=1e-6)
     assert resolved.certificate.total(so.Observer.SERVER).epsilon == pytest.approx(1.0, rel=1e-9)
 
 
@@ -223,12 +226,12 @@ def test_step_sizes_from_public_constants():
     """Theorem 2.1, strongly convex; the plan says what was assumed."""
     task = so.task("linear", clients=4, records=50, d=3, loss="logit", l2=0.2)
     method = so.noisy_mb_sgd(lipschitz=1.0, radius=2.0, feature_bound=1.0, mu=0.2)
-    resolved = so.plan(method, rounds=400, epsilon=1.0, delta=1e-5, trust="local").resolve(3, 4, task)
-    sigma = float(resolved.mechanism.each.noise_std[0])
+    resolved = so.plan(method, rounds=400, epsilon=1.0, delta=1e-5, trust="local").resolve(task.population)
+    sigma = float(resolved.rules.numbers.noise_std[0])
     eta = np.log(max(2, (0.2 * 2 * 400) ** 2 / (2 * 3 * sigma**2 / 4))) / (0.2 * 400)
-    assert float(resolved.algorithm.eta) == pytest.approx(min(1 / (4 * 0.45), eta), rel=1e-5)
+    assert float(resolved.method.eta) == pytest.approx(min(1 / (4 * 0.45), eta), rel=1e-5)
     for word in ("features of norm at most 1", "L = 1 (enforced)", "beta = 0.45", "mu = 0.2", "D = 2", "V = "):
-        assert word in resolved.noise["assumed"]
+        assert word in resolved.summary["assumed"]
 
 
 def test_data_do_not_change_the_step_size():
@@ -241,6 +244,6 @@ def test_data_do_not_change_the_step_size():
         delta=1e-5,
         trust="local",
     )
-    first, second = (jax.tree.leaves(plan.resolve(3, 4, each).algorithm) for each in (task, other))
+    first, second = (jax.tree.leaves(plan.resolve(each.population).method) for each in (task, other))
     for a, b in zip(first, second, strict=True):
         np.testing.assert_array_equal(a, b)

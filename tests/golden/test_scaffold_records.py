@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from sordino.simulation.engine import Carry, run_rounds
 
 import sordino as so
 from sordino.data import FederatedData
 from sordino.models import linear
-from sordino.simulation import Task
-from sordino.simulation.running import setting_of
+from sordino.tasks import Task
+from tests.toys import run_plan
 
 # Client 0 holds two records, client 1 three.
 X = [np.array([[0.6, 0.8], [-1.0, 0.5]]), np.array([[0.5, -1.0], [0.3, 0.4], [0.0, 2.0]])]
@@ -29,18 +26,11 @@ def toy() -> Task:
 
 def run(rounds: int, cohort="full", **settings):
     """(the server's and the clients' states, who took part in every round)."""
-    task = toy()
-    method = so.scaffold(local_steps=K, local_lr=ETA, bound=so.clip(C), protects="records", **settings)
-    plan = so.plan(method, rounds=rounds, cohort=cohort)
-    resolved = plan.resolve(task.d, task.clients, task)
-    setting = setting_of(plan, resolved, task, chunk=2, transcript=True)
-    server = resolved.algorithm.init_server(jnp.asarray(W0, jnp.float32))
-    carry = Carry(server, jnp.zeros((2, 2)))
-    key = jax.random.key(0)
-    arguments = (resolved.algorithm, resolved.mechanism, task.records, carry, key, jnp.int32(0))
-    carry, info = run_rounds(*arguments, setting=setting, rounds=rounds)
-    who, here, _ = info.transcript
-    return carry, [[int(i) for i, there in zip(*row, strict=True) if there] for row in zip(who, here, strict=True)]
+    method = so.record_scaffold(local_steps=K, local_lr=ETA, bound=so.clip(C), **settings)
+    _, state, info = run_plan(so.plan(method, rounds=rounds, cohort=cohort), toy(), w=W0, transcript=True)
+    client_ids, present, _ = info.transcript
+    rounds_of_ids = zip(client_ids, present, strict=True)
+    return state, [[int(i) for i, there in zip(*row, strict=True) if there] for row in rounds_of_ids]
 
 
 def by_hand(cohorts, server_lr=1.0, weight_decay=0.0):
@@ -64,20 +54,20 @@ def by_hand(cohorts, server_lr=1.0, weight_decay=0.0):
 @pytest.mark.parametrize("rounds", [1, 5])
 @pytest.mark.parametrize("batch_size", [None, 7])  # more than anybody has: all of them
 def test_everybody_takes_part(rounds, batch_size):
-    carry, _ = run(rounds, batch_size=batch_size, server_lr=0.8, weight_decay=0.1)
+    state, _ = run(rounds, batch_size=batch_size, server_lr=0.8, weight_decay=0.1)
     x, c, c_i = by_hand([[0, 1]] * rounds, 0.8, 0.1)
-    np.testing.assert_allclose(carry.server.x, x, atol=1e-6)
-    np.testing.assert_allclose(carry.server.c, c, atol=1e-5)
-    np.testing.assert_allclose(carry.clients, c_i, atol=1e-5)
+    np.testing.assert_allclose(state.server.x, x, atol=1e-6)
+    np.testing.assert_allclose(state.server.c, c, atol=1e-5)
+    np.testing.assert_allclose(state.clients, c_i, atol=1e-5)
 
 
 @pytest.mark.parametrize("cohort", ["fixed:1", "unreliable:1-2"])
 def test_some_take_part(cohort):
     """x moves by the mean of those who answered, c by their share of all; who is absent keeps its c_i."""
-    carry, cohorts = run(6, cohort)
+    state, cohorts = run(6, cohort)
     assert {i for cohort in cohorts for i in cohort} == {0, 1}
     assert any(len(cohort) == 1 for cohort in cohorts)
     x, c, c_i = by_hand(cohorts)
-    np.testing.assert_allclose(carry.server.x, x, atol=1e-6)
-    np.testing.assert_allclose(carry.server.c, c, atol=1e-5)
-    np.testing.assert_allclose(carry.clients, c_i, atol=1e-5)
+    np.testing.assert_allclose(state.server.x, x, atol=1e-6)
+    np.testing.assert_allclose(state.server.c, c, atol=1e-5)
+    np.testing.assert_allclose(state.clients, c_i, atol=1e-5)

@@ -123,29 +123,22 @@ class AcSa(RecordMethod):
         Convex: on F + (lambda/2) ||w - w_0||^2 with lambda = V / (2 D sqrt(R)) and upsilon = beta + lambda (the paper
         leaves the choice open; this is Ghadimi and Lan's). Strongly convex: one stage or several, see `stages_of`.
         """
-        R, V2, gap = rounds_of(context), variance(context), self._gap(context)
-        anchor = math.sqrt(V2 / R) / (2 * float(self.radius)) if self.mu == 0 else 0.0
-        mu = float(self.mu) + anchor
-        beta = records_of(context).smoothness + mu
-        if self.mu == 0:
-            stages = [Stage(R, beta)]
-        elif self.multi_stage:
-            stages = stages_of(R, beta=beta, mu=mu, V2=V2, gap=gap)
-        else:
-            stages = [Stage(R, _upsilon(R, beta, mu, V2, gap))]
-        # The stages are part of the weights now; the static flag would only keep programs from being shared.
-        return dataclasses.replace(
-            super().resolve(context), anchor=anchor, weights=_weights(stages, mu), multi_stage=False
-        )
+        anchor = self._anchor(context)
+        weights = _weights(self._stages(context), float(self.mu) + anchor)
+        return dataclasses.replace(super().resolve(context), anchor=anchor, weights=weights)
 
     def constants(self, context: PlanContext) -> dict[str, float]:
         """beta, mu, D, V, lambda of the convex case, the gap and the number of stages."""
-        assert self.weights is not None
-        mu, anchor = float(self.mu), float(self.anchor)
+        mu, anchor = float(self.mu), self._anchor(context)
         beta = records_of(context).smoothness + (mu + anchor)
         known = {"beta": beta, "mu": mu, "D": float(self.radius), "V": math.sqrt(variance(context))}
         more = {"lambda": anchor} if anchor else {}
-        return known | more | {"gap": self._gap(context), "stages": float(self.weights.begins.sum())}
+        return known | more | {"gap": self._gap(context), "stages": float(len(self._stages(context)))}
+
+    def _anchor(self, context: PlanContext) -> float:
+        """lambda."""
+        noise = math.sqrt(variance(context) / rounds_of(context))
+        return noise / (2 * float(self.radius)) if self.mu == 0 else 0.0
 
     def _gap(self, context: PlanContext) -> float:
         """F(w_0) - F*, which is at most L D + mu D^2 / 2."""
@@ -153,6 +146,16 @@ class AcSa(RecordMethod):
             return float(self.initial_gap)
         known, D = records_of(context), float(self.radius)
         return float(np.max(known.weight * known.lipschitz)) * D + float(self.mu) * D**2 / 2
+
+    def _stages(self, context: PlanContext) -> list[Stage]:
+        R, V2, gap = rounds_of(context), variance(context), self._gap(context)
+        mu = float(self.mu) + self._anchor(context)
+        beta = records_of(context).smoothness + mu
+        if self.mu == 0:
+            return [Stage(R, beta)]
+        if self.multi_stage:
+            return stages_of(R, beta=beta, mu=mu, V2=V2, gap=gap)
+        return [Stage(R, _upsilon(R, beta, mu, V2, gap))]
 
     def _middle(self, state: ServerState) -> tuple[Vector, Vector]:
         """Line 3: w_md, and w, which is w_ag where a stage begins."""

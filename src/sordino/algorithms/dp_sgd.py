@@ -5,8 +5,8 @@
     client i:  send M(Psi(grad f_i(x^k)))
     server:    x^{k+1} = x^k - gamma (1/B) sum_i M(Psi(grad f_i(x^k)))
 
-B is the planned cohort and M the mechanism of the plan. (The paper adds z to the average; here noise falls on the sum, or
-on each message.)
+B is the planned cohort and M the mechanism of the plan. (The paper adds z to the average; here noise falls on the sum,
+or on each message.)
 """
 
 from __future__ import annotations

@@ -22,10 +22,10 @@ In the first rounds another start of the memory than zero takes the place of lin
 that does not take part keeps its memory, and the server still divides by n, so that without noise g^k remains the mean
 of all g_i^k. No convergence theorem covers either.
 
-With `remember_noise` line 6 reads g_i^{k+1} = g_i^k + beta M(Delta_i), and the first messages enter g_i with their noise
-too: a client compensates its noise like any other error, and g^k is the mean of the g_i^k in private too. Messages are as
-bounded as before, so the server learns no more. But later rounds remove the noise of earlier ones again, so that no
-client may count on the noise of others: a model user's epsilon is the server's. No theorem covers it.
+With `remember_noise` line 6 reads g_i^{k+1} = g_i^k + beta M(Delta_i), and the first messages enter g_i with their
+noise too: a client compensates its noise like any other error, and g^k is the mean of the g_i^k in private too.
+Messages are as bounded as before, so the server learns no more. But later rounds remove the noise of earlier ones
+again, so that no client may count on the noise of others: a model user's epsilon is the server's. No theorem covers it.
 """
 
 from __future__ import annotations
@@ -172,7 +172,8 @@ class ErrorFeedback(Method):
         if not isinstance(self.bound, SmoothedNormalize | Normalize):  # short differences pass as they are
             return (wording.beta_too_large(_listed(beta)),) if np.any(beta >= 2) else ()
         smoothed = isinstance(self.bound, SmoothedNormalize)
-        name, alpha = ("beta", np.asarray(self.bound.alpha)) if smoothed else ("beta C", np.asarray(0.0))
+        alpha = np.asarray(self.bound.alpha if isinstance(self.bound, SmoothedNormalize) else 0.0)
+        name = "beta" if smoothed else "beta C"
         step = beta * np.asarray(self.bound.limit)  # the most that a memory moves by
         found = []
         if np.any(step > 2 * alpha):

@@ -52,7 +52,7 @@ class Extrapolation:
     squares_moved: int = field(default=1, metadata={"static": True})  # its sensitivity over C^2
 
     def __call__(self, key: Key, mean: Vector, total: Aggregate) -> jax.Array:
-        """eta_g from the noisy mean and the statistics of the messages; if central, from the released sum beside them."""
+        """eta_g from the noisy mean, and the statistics of the messages or the sum released beside them."""
         if self.noise_std is not None:
             assert total.side is not None  # clients send their squared norms where `is_release`
             numerator = total.side + self.noise_std * jax.random.normal(key, dtype=mean.dtype)

@@ -6,7 +6,6 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -17,11 +16,9 @@ from sordino.algorithms.schedules import Schedule
 from sordino.errors import require, require_count
 from sordino.models import Batch, Linear, Params, linear_of, shapes_of
 from sordino.pytrees import pytree
-from sordino.types import ClientNumbers, Key, PyTree, Scalar, Vector
+from sordino.types import Augment, ClientNumbers, Key, PyTree, Scalar, Vector
 
-__all__ = ["Augment", "ClientData", "LocalGradient", "LocalTraining", "local_gradient"]
-
-Augment: TypeAlias = Callable[[Key, jax.Array], jax.Array]  # records -> records of the same shape, changed at random
+__all__ = ["ClientData", "LocalGradient", "LocalTraining", "local_gradient"]
 
 
 @dataclass(frozen=True)
@@ -78,7 +75,7 @@ class ClientData:
         return batch if self.augment is None else batch._replace(x=self.augment(key, batch.x))
 
     def batches(self, key: Key, batch_size: int | None) -> Callable[[jax.Array], Batch]:
-        """Step t -> its batch: all records, or the next `batch_size` of one random order, which starts over at its end."""
+        """Step t -> its batch: all records, or the next `batch_size` of one random order, over and over."""
         if batch_size is None or batch_size >= self.largest:
             everything = self.all()
             return lambda t: self.augmented(jax.random.fold_in(key, t), everything)
@@ -140,7 +137,7 @@ class LocalTraining:
     def _in_span(self, w: Vector, data: ClientData, eta: Scalar, linear: Linear) -> Vector:
         """The same steps, cheaper, for scores x W^T + b: gradients are sums of records, so W stays in their span.
 
-        With the records as rows of x the iterates are W_t = rho_t W_0 + A_t^T x and v_t = sigma_t W_0 + B_t^T x, with b as
+        With the records as rows of x the iterates are W_t = rho_t W_0 + A_t^T x, v_t = sigma_t W_0 + B_t^T x, with b as
         the weight of a constant 1, and the scores are rho_t (x W_0^T + b_0) + (x x^T + 1) A_t: a step handles n numbers
         a class instead of one for each input.
         """

@@ -7,7 +7,7 @@ noisy            The first m rounds fill the memories while x rests. Client i se
                      message = clip_Phi((Phi/G_0) grad f_i(x^0))
                      g_i <- g_i + (G_0/Phi)/m message,    g <- g + (G_0/Phi)/m (1/n) sum_i M(message)
 
-secure-average   The same with sqrt(n) Phi in place of Phi, where the server sees the sum of the first messages only: the
+secure-average   The same with sqrt(n) Phi in place of Phi. The server sees the sum of the first messages only: the
                  noise of n clients has sqrt(n) times the std of one client's.
 exact            The paper's g_i^0 = grad f_i(x^0): a release without noise, refused in private.
 """

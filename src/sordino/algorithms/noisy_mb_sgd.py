@@ -11,8 +11,8 @@ Lowy and Razaviyayn: Private Federated Learning Without a Trusted Server, Algori
     return (1/Gamma_R) sum_r gamma_r w_r,   Gamma_R = sum_r gamma_r,   gamma_r = (1 - mu eta)^-(r + 1)
 
 The regulariser (mu/2) ||w||^2 is public, so the server adds its gradient. The paper starts at w_0 = 0; here the model's
-first parameters are projected onto W. The step size follows from public constants alone: beta, mu, D, L_i, the noise, and
-V^2 = (1/M^2) sum_i (4 L_i^2 / K_i + d sigma_i^2), which bounds the variance of g.
+first parameters are projected onto W. The step size follows from public constants alone: beta, mu, D, L_i, the noise
+and V^2 = (1/M^2) sum_i (4 L_i^2 / K_i + d sigma_i^2), which bounds the variance of g.
 """
 
 from __future__ import annotations
@@ -87,18 +87,16 @@ class NoisyMbSgd(RecordMethod):
 
     def resolve(self, context: PlanContext) -> NoisyMbSgd:
         """The method with its step size, given or the theorem's."""
-        eta = self._theorem(context) if self.eta is None else float(self.eta)
-        require_float32("step_size", eta)  # the theorem's may overflow, from radius, lipschitz and smoothness
-        return dataclasses.replace(super().resolve(context), eta=eta)
+        return dataclasses.replace(super().resolve(context), eta=self._step_size(context))
 
     def constants(self, context: PlanContext) -> dict[str, float]:
         """beta, mu, D, V and eta."""
-        assert self.eta is not None
         beta, V = records_of(context).smoothness + float(self.mu), math.sqrt(variance(context))
-        return {"beta": beta, "mu": float(self.mu), "D": float(self.radius), "V": V, "eta": float(self.eta)}
+        eta = self._step_size(context)
+        return {"beta": beta, "mu": float(self.mu), "D": float(self.radius), "V": V, "eta": eta}
 
-    def _theorem(self, context: PlanContext) -> float:
-        """The step size of Theorem 2.1, as far as the paper fixes it.
+    def _step_size(self, context: PlanContext) -> float:
+        """eta: given, or that of Theorem 2.1, as far as the paper fixes it.
 
         Convex: eta = min{1 / (4 beta), D sqrt(M n) / (L R), D / (V sqrt(R))}. The paper's second minimum has its own
         noise formula in place of V; with that noise both agree up to a constant. Strongly convex, as in the paper:
@@ -112,6 +110,8 @@ class NoisyMbSgd(RecordMethod):
         elif V2 > 0:
             L, n = float(np.max(known.weight * known.lipschitz)), float(np.mean(known.sizes))
             eta = min(eta, D * math.sqrt(context.planned_cohort * n) / (L * R), D / math.sqrt(V2 * R))
+        eta = eta if self.eta is None else float(self.eta)
+        require_float32("step_size", eta)  # the theorem's may leave float32, from radius, lipschitz and smoothness
         return eta
 
 

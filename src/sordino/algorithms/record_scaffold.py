@@ -130,8 +130,8 @@ def record_scaffold(
       local_lr: eta_l: a number, {start, decay}, {values, until} or a function of the round.
       bound: `so.clip(C)`, of the gradient of each record.
       server_lr: eta_g.
-      batch_size: records drawn anew in each step; a client that has fewer uses all of them, as does every client if this
-        is left out.
+      batch_size: records drawn anew in each step; a client with fewer records uses all of them, and so does every
+        client if this is left out.
       weight_decay: L2, added to the gradient.
       output: "last", "mean-of-last-two" or "random".
     """

@@ -3,9 +3,9 @@
     client i:  draws K_i of its n_i records
                g_i = weight_i (1/K_i) sum_x clip(grad f(w, x), L_i);    sends g_i + N(0, sigma_i^2 I)
 
-weight_i is 1, or n_i over the mean of all n_j where clients count in proportion to their records. L_i, K_i, weight_i and
-sigma_i are a client's own numbers; the plan computes them. In one pass a client goes through its records in one public
-order, K_i in each round, and uses none of them twice.
+weight_i is 1, or n_i over the mean of all n_j where clients count in proportion to their records. L_i, K_i, weight_i
+and sigma_i are a client's own numbers; the plan computes them. In one pass a client goes through its records in one
+public order, K_i in each round, and uses none of them twice.
 """
 
 from __future__ import annotations
@@ -151,8 +151,8 @@ class RecordMethod(Method):
         """Each record is protected."""
         return Privacy(unit=Unit.RECORD, uses_sum_only=True)
 
-    def client(self, key: Key, received: Point, state: PyTree, data: ClientData) -> tuple[Message, PyTree, BoundInfo]:
-        """g_i."""
+    def client(self, key: Key, received: PyTree, state: PyTree, data: ClientData) -> tuple[Message, PyTree, BoundInfo]:
+        """g_i; what is received is a `Point`."""
         assert self.gradients is not None  # a plan resolves it
         g, info = self.gradients(key, received.w, received.r, data)
         return Message(g), state, info

@@ -14,8 +14,8 @@ Dieuleveut: Differentially Private Federated Learning on Heterogeneous Data. For
 Both are sent as one message (-Delta y, (C / C_c) Delta c) in R^{2d}, each half of norm at most C. So one mechanism
 serves both, the sensitivity is that of a vector of norm sqrt(2) C, and Gaussian noise costs mu^2 = mu_y^2 + mu_c^2.
 A client keeps its message without noise: c_i starts at zero, and c is the mean of the c_i except for noise. An absent
-client keeps its c_i. The step size of FedEXP, if asked for, uses the first half only. `record_scaffold` is the form that
-protects records.
+client keeps its c_i. The step size of FedEXP, if asked for, uses the first half only. `record_scaffold` is the form
+that protects records.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class Scaffold(ControlVariates):
         return ServerState(x, c, output, state.k + 1), info
 
     def resolve(self, context: PlanContext) -> Scaffold:
-        """The method under a plan: the share of clients that take part, and the noise of a step size that is released."""
+        """The method under a plan: the share of clients that take part, and the noise of a released step size."""
         require_positive(self.local.lr, context.rounds, "local_lr")
         rule = self.step_size
         if rule is not None:

@@ -39,7 +39,7 @@ __all__ = ["AdaptiveClip", "adaptive_clip"]
 @pytree
 @dataclass(frozen=True)
 class AdaptiveClip(Clip):
-    """A clip at its current limit C_t. `update` returns the bounder of the next round, so the bounder is its own state."""
+    """A clip at its current limit C_t; `update` returns the bounder of the next round."""
 
     quantile: Scalar  # gamma
     learning_rate: Scalar  # eta_C
