@@ -14,10 +14,11 @@ import sordino as so
 from bench.timing import Bench, Row, interleaved, seconds
 from sordino.data import FederatedData
 from sordino.models import Batch, from_loss, weighted_mean
-from sordino.simulation.cohort import Full
-from sordino.simulation.engine import Carry, Setting, run_rounds
-from sordino.simulation.tasks import Task
-from sordino.types import Circumstances, Relation
+from sordino.planning.cohort import FullCohort
+from sordino.planning.resolved import Rules
+from sordino.rounds.engine import ProgramSpec, RoundState, run_rounds
+from sordino.tasks import Task
+from sordino.types import Mechanism, PlanContext, Relation, Trust
 
 M = 1000
 
@@ -37,13 +38,15 @@ def _task(d: int) -> Task:
 def _round(task: Task, noisy: bool, transcript: bool = False) -> Any:
     """One round of LDP-FedEXP, or of FedEXP, as a function of nothing."""
     method = so.fedexp(local_steps=1, local_lr=0.1, bound=so.clip(1.0))
-    mechanism: Any = so.gaussian(0.7) if noisy else so.none()
-    trust = "local" if noisy else "none"
-    method = method.resolve(Circumstances(trust, mechanism, Relation.REPLACE_ONE, task.d, M, float(M)))
-    setting = Setting(task.loss, Full(), M, 1, trust, chunk=8, transcript=transcript)
-    carry = Carry(method.init_server(task.initial(jax.random.key(0))), ())
-    key, first = jax.random.key(1), jnp.int32(0)
-    return partial(run_rounds, method, mechanism, task.records, carry, key, first, setting=setting, rounds=1)
+    mechanism: Mechanism = so.gaussian(0.7) if noisy else so.none()
+    trust = Trust.LOCAL if noisy else Trust.NONE
+    context = PlanContext(task.d, M, float(M), trust=trust, relation=Relation.REPLACE_ONE, mechanism=mechanism)
+    method = method.resolve(context)
+    rules = Rules.of(method, mechanism, trust, FullCohort(), M)
+    rules = rules.with_noise_in_client() if transcript else rules
+    spec = ProgramSpec(task.loss, FullCohort(), M, 1, chunk=8, transcript=transcript)
+    state = RoundState(method.init_server(task.initial(jax.random.key(0))), ())
+    return partial(run_rounds, rules, task.records, state, jax.random.key(1), jnp.int32(0), spec=spec, rounds=1)
 
 
 def local_noise() -> Iterator[Row]:

@@ -28,9 +28,11 @@ from sordino.bounding import smoothed_normalize
 from sordino.data._records import FederatedData
 from sordino.mechanisms import none
 from sordino.models import Batch, get, resnet20
-from sordino.simulation.cohort import Full
-from sordino.simulation.engine import Carry, Setting, run_rounds
-from sordino.simulation.tasks import Task
+from sordino.planning.cohort import FullCohort
+from sordino.planning.resolved import Rules
+from sordino.rounds.engine import ProgramSpec, RoundState, run_rounds
+from sordino.tasks import Task
+from sordino.types import Trust
 
 WORKERS, IMAGES, POOL = 10, 32, 4500
 TARGET = 2.5
@@ -49,11 +51,12 @@ def make_task(workers: int, images: int, norm: str) -> Task:
 def engine_rounds(task: Task, batch: int, rounds: int) -> Callable[[], Any]:
     """`rounds` rounds through the engine, batches drawn and all."""
     method = error_feedback(beta=0.1, server_lr=0.1, bound=smoothed_normalize(0.01), batch_size=batch)
-    setting = Setting(task.loss, Full(), task.clients, task.largest, "none", task.clients)
+    rules = Rules.of(method, none(), Trust.NONE, FullCohort(), task.clients)
+    spec = ProgramSpec(task.loss, FullCohort(), task.clients, task.largest, chunk=task.clients)
     w = task.initial(jax.random.key(0))
-    carry = Carry(method.init_server(w), jnp.zeros((task.clients, task.d)))
-    arguments = (method, none(), task.records, carry, jax.random.key(1), jnp.int32(0))
-    return partial(run_rounds, *arguments, setting=setting, rounds=rounds)
+    state = RoundState(method.init_server(w), jnp.zeros((task.clients, task.d)))
+    arguments = (rules, task.records, state, jax.random.key(1), jnp.int32(0))
+    return partial(run_rounds, *arguments, spec=spec, rounds=rounds)
 
 
 def plain_steps(task: Task, batch: int, rounds: int) -> Callable[[], Any]:

@@ -53,7 +53,7 @@ def main() -> None:
     chosen = np.linspace(0, len(points) - 1, options.alone).astype(int).tolist()
     every = max(1, options.rounds // 2)
     for point in points:
-        point.plan.resolve(task.d, task.clients, task)  # calibrates: the same work for both, and kept
+        point.plan.resolve(task.population)  # calibrates: the same work for both, and kept
     started = time.perf_counter()
     for number in chosen[:1] + chosen[-1:]:  # both methods
         so.simulate(points[number].plan, task, evaluate_every=every)

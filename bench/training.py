@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from bench.timing import Bench, Row, interleaved, seconds
-from sordino.simulation.workloads import WORKLOADS, Workload, prepare
+from sordino.runs.workloads import WORKLOADS, Workload, prepare
 
 ROUNDS = 5
 POPULATION = Workload("logistic regression, few features", "logistic", 10_000, 20, (16,), 2, 1000, 5)

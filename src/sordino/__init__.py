@@ -90,7 +90,7 @@ _HOMES = {
     "sordino.algorithms.scaffold": ("scaffold",),
     "sordino.planning": ("plan",),
     "sordino.simulation": ("load_model", "simulate"),
-    "sordino.tasks": ("task",),
+    "sordino.tasks": ("Population", "task"),
     "sordino.types": ("Bounder", "Mechanism", "Method", "Observer", "Relation", "Unit"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -106,6 +106,7 @@ __all__ = [
     "Method",
     "Observer",
     "Poisson",
+    "Population",
     "Relation",
     "Unit",
     "WithReplacement",

@@ -342,6 +342,11 @@ class Method:
         """Unit, memory and how models depend on messages."""
         return Privacy()
 
+    @property
+    def batch_records(self) -> int | None:
+        """Records of one local step, by which memory is estimated; None for all of a client's."""
+        return None
+
     def init_server(self, w: Vector) -> PyTree:
         """w_0 -> the server's state."""
         raise NotImplementedError

@@ -10,11 +10,11 @@ import json
 from pathlib import Path
 
 import pytest
+from sordino.simulation.auditing import audit_release
 
 import sordino as so
 from sordino.errors import InvalidInput
 from sordino.privacy.events import Gaussian
-from sordino.simulation.auditing import audit_release
 from sordino.types import Observer
 
 D, CLIENTS = 4, 20

@@ -7,9 +7,9 @@ import json
 
 import numpy as np
 import pytest
+from sordino.simulation.workloads import WORKLOADS, prepare, random_task
 
 from sordino.simulation import workloads
-from sordino.simulation.workloads import WORKLOADS, prepare, random_task
 
 SMALL = {
     name: dataclasses.replace(workload, clients=7, records=4, cohort=5, local_steps=2, batch_size=None)

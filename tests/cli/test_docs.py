@@ -14,7 +14,8 @@ import pytest
 
 from sordino.cli.account import app
 from sordino.experiments import specs
-from sordino.report.results import SHORTLY, results_page, with_summary
+from sordino.experiments.pages import results_page
+from sordino.report.results import SHORTLY, summary, with_summary
 
 ROOT = Path(__file__).parents[2]
 DOCS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
@@ -52,8 +53,41 @@ def test_the_compose_example_is_valid():
 def test_the_results_page_is_generated_from_the_results():
     assert (ROOT / "docs" / "results.md").read_text() == results_page(ROOT / "results")
     readme = (ROOT / "README.md").read_text()
-    assert "| 1 | table4 | central, fedexp" in readme
     assert readme == with_summary(readme, ROOT / "results")
+
+
+def test_the_summary_has_one_row_for_each_paper(tmp_path):
+    """By hand: differences 1, -3 and 10 in per cent; slopes are left out beside them, and variants always."""
+
+    def write(paper, name, metric, cells, stem=None):
+        (tmp_path / paper).mkdir(exist_ok=True)
+        rows = [{"row": f"r{k}", "column": "a|b", "paper": p, "mean": ours} for k, (p, ours) in enumerate(cells)]
+        path = tmp_path / paper / f"{stem or name}.json"
+        path.write_text(json.dumps({"name": name, "metric": metric, "rows": rows}))
+
+    write("paper0", "table1", "accuracy (%)", [(50, 51), (60, 57), (None, 3), (70, None)])
+    write("paper0", "table2", "error (%)", [(20, 30)])
+    write("paper0", "table2", "error (%)", [(20, 99)], stem="table2-variant")
+    write("paper0", "slopes", "slope", [(1, 100)])
+    write("paper1", "slopes", "slope", [(-0.5, -0.75)])
+    write("paper2", "measured", "accuracy (%)", [(None, 1)])
+    rows = [
+        [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in summary(tmp_path).splitlines()[2:4]
+    ]
+    tables = "[table1](docs/results.md#paper-0-table1), [table2](docs/results.md#paper-0-table2)"
+    assert rows == [
+        ["0", tables, "3", "3", "+10", "table2: r0, a\\|b"],
+        ["1", "[slopes](docs/results.md#paper-1-slopes)", "1", "0.25", "-0.25", "slopes: r0, a\\|b"],
+    ]
+    assert "paper-2" not in summary(tmp_path)
+
+
+def test_the_summary_links_to_headings_of_the_page():
+    headings = re.findall(r"^## (.*)$", (ROOT / "docs" / "results.md").read_text(), re.M)
+    anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    linked = re.findall(r"docs/results\.md#([\w-]+)", (ROOT / "README.md").read_text())
+    assert len(linked) > 5
+    assert set(linked) <= anchors
 
 
 def test_a_picture_stands_beside_the_result_that_it_is_named_after(tmp_path):

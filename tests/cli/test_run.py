@@ -301,13 +301,6 @@ def test_a_file_that_is_not_there_or_no_text(run, tmp_path):
     assert "is not text" in run("plan", str(tmp_path / "picture.toml"), code=2).stderr
 
 
-def test_a_change_of_a_value_over_several_lines_is_refused(run, config):
-    """The kept configuration must say what ran."""
-    schedule = "server_lr = { values = [1.0,\n  0.1], until = [2] }\n\n[bound]"
-    config.write_text(CONFIG.replace("[bound]", schedule))
-    assert "edit the file" in run("plan", str(config), "--set", "algorithm.server_lr=1.0", code=2).stderr
-
-
 def test_simulate_refuses_what_makes_no_sense():
     task = so.task("digits", clients=5)
     plan = so.plan(so.fedavg(local_steps=1, local_lr=0.1), rounds=1)

@@ -11,24 +11,24 @@ from types import NoneType
 from typing import Any, get_args, get_origin
 
 import pytest
+from sordino.simulation.cohort import parse_cohort
+from sordino.simulation.planning import CALIBRATIONS
+from sordino.simulation.tasks import PROBLEMS
 
 from sordino.algorithms import METHODS
 from sordino.bounding import BOUNDERS
-from sordino.config import NOT_IN_A_FILE, _file_model, load_sweep
+from sordino.config import load_sweep
+from sordino.config.schema import File, file_model, keys_of, registries
 from sordino.data import CATALOGUE
 from sordino.data.augmentation import AUGMENTATIONS
-from sordino.data.datasets import _OWN
-from sordino.data.partition import _USAGE
+from sordino.data.datasets import OWN_DATA
+from sordino.data.partition import SCHEMES
 from sordino.privacy.privunit import GAMMA_RULES
 from sordino.privacy.quantized import NOISE_LAWS
-from sordino.simulation.cohort import parse_cohort
-from sordino.simulation.planning import CALIBRATIONS, MECHANISMS
-from sordino.simulation.tasks import PROBLEMS
 from sordino.types import Relation
 
 PAGE = Path(__file__).parents[2] / "docs" / "run_file.md"
-FILE = _file_model("fedavg")
-SECTIONS = {name: field.annotation for name, field in FILE.model_fields.items() if name != "algorithm"}
+SECTIONS = {name: dict(keys_of(name)) for name in File.model_fields if name != "algorithm"}
 WORDS = {str: "string", int: "integer", float: "number", bool: "boolean", list: "list", dict: "table"}
 
 Row = dict[str, str]
@@ -49,7 +49,7 @@ def sections_of(text: str) -> dict[str, str]:
     return {head.strip("[]"): body for head, body in zip(parts[1::2], parts[2::2], strict=True) if head[0] == "["}
 
 
-def keys_of(text: str, section: str) -> dict[str, Row]:
+def keys_in(text: str, section: str) -> dict[str, Row]:
     """The rows of a section's tables of keys."""
     rows = [row for table in tables_of(sections_of(text)[section]) if "key" in table[0] for row in table]
     keys = {row["key"].strip("`"): row for row in rows}
@@ -75,7 +75,7 @@ def words_of(annotation: Any) -> set[str]:
 
 def wrong_keys(text: str, section: str) -> dict[str, str]:
     """What the page says wrongly of a section's keys, or does not say."""
-    fields, listed = SECTIONS[section].model_fields, keys_of(text, section)
+    fields, listed = SECTIONS[section], keys_in(text, section)
     wrong = dict.fromkeys(fields.keys() - listed.keys(), "not in the page")
     wrong |= dict.fromkeys(listed.keys() - fields.keys(), "not in the model")
     for key in fields.keys() & listed.keys():
@@ -104,10 +104,10 @@ def test_the_keys_of_a_section_are_those_of_its_model(page, section):
 
 
 def test_the_page_has_every_section(page):
-    assert set(sections_of(page)) == set(FILE.model_fields)
+    assert set(sections_of(page)) == set(File.model_fields)
     listed = values_of(page, "section")
-    assert {name.strip("[]") for name in listed} == set(FILE.model_fields)
-    for name, field in FILE.model_fields.items():
+    assert {name.strip("[]") for name in listed} == set(File.model_fields)
+    for name, field in File.model_fields.items():
         assert (listed[f"[{name}]"]["may be left out"] == "no") == field.is_required()
 
 
@@ -134,16 +134,12 @@ def test_a_key_without_a_row_is_found(page):
 
 
 def test_the_methods_and_what_they_need(page):
-    assert set(keys_of(page, "algorithm")) == {"name"}
+    assert set(keys_in(page, "algorithm")) == {"name"}
     needs = {name: re.findall(r"`(\w+)`", row["needs"]) for name, row in values_of(page, "method").items()}
-    required = {
-        name: [
-            parameter.name
-            for parameter in inspect.signature(make).parameters.values()
-            if parameter.default is parameter.empty and parameter.name not in NOT_IN_A_FILE
-        ]
-        for name, make in METHODS.items()
-    }
+    required = {}
+    for name in METHODS:
+        keys = file_model(name, None).model_fields["algorithm"].annotation.model_fields
+        required[name] = [key for key, field in keys.items() if field.is_required() and key != "name"]
     assert needs == required
     for name, row in values_of(page, "method").items():
         target = re.search(r"\]\((.*)\)", row["page"])[1]
@@ -151,11 +147,11 @@ def test_the_methods_and_what_they_need(page):
 
 
 VALUES = {
-    "mechanism": MECHANISMS,
+    "mechanism": list(registries().mechanisms),
     "calibration": CALIBRATIONS,
     "relation": [str(relation.value) for relation in Relation],
     "augment": [*AUGMENTATIONS, "none"],
-    "partition": [*_USAGE, "natural"],
+    "partition": [*SCHEMES, "natural"],
     "noise": [*NOISE_LAWS, "numeric", "theorem-2.1"],
     "trust": ["central", "local", "shuffle"],
     "cohort": ["full", "fixed:K", "poisson:Q", "unreliable:LOW-HIGH"],
@@ -169,8 +165,8 @@ def test_the_values_of_a_key(page, head):
 
 
 def test_what_stands_in_no_table_of_values(page):
-    assert keys_of(page, "privacy")["gamma"]["values"].split(", ") == list(GAMMA_RULES)
-    assert {name.partition(":")[0] for name in values_of(page, "name")} == set(_OWN)
+    assert keys_in(page, "privacy")["gamma"]["values"].split(", ") == list(GAMMA_RULES)
+    assert {name.partition(":")[0] for name in values_of(page, "name")} == set(OWN_DATA)
     datasets = [name for row in values_of(page, "data set").values() for name in re.findall("`(.*?)`", row["data set"])]
     assert set(datasets) == set(CATALOGUE)
     adaptive = inspect.signature(BOUNDERS["adaptive_clip"]).parameters.values()
@@ -180,7 +176,7 @@ def test_what_stands_in_no_table_of_values(page):
 
 @pytest.mark.parametrize("head", ["problem", "data set", "name"])
 def test_the_options_of_data(page, head):
-    loaders = PROBLEMS | {name: entry.load for name, entry in CATALOGUE.items()} | _OWN
+    loaders = PROBLEMS | {name: entry.load for name, entry in CATALOGUE.items()} | OWN_DATA
     for name, row in values_of(page, head).items():
         parameters = inspect.signature(loaders[name.partition(":")[0]]).parameters.values()
         known = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}

@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from sordino.simulation.cohort import Full
+from sordino.simulation.engine import Carry, Setting, run_round, run_rounds
 
 import sordino as so
 from sordino.algorithms.local import ClientData
@@ -17,8 +19,6 @@ from sordino.errors import InvalidInput, Refused
 from sordino.models import Batch, get
 from sordino.privacy.ledger import read_ledger
 from sordino.simulation import Task
-from sordino.simulation.cohort import Full
-from sordino.simulation.engine import Carry, Setting, run_round, run_rounds
 from sordino.types import Algorithm, Memory, Observer
 
 

@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.stats import norm
+from sordino.simulation.engine import too_long
+from sordino.simulation.tasks import PROBLEMS, Task
 
 import sordino as so
 from sordino.algorithms.error_feedback import DpSgd
@@ -19,9 +21,7 @@ from sordino.privacy.accountants import epsilon_of
 from sordino.privacy.events import ByHolder, Disjoint, Gaussian, Repeated
 from sordino.pytrees import pytree
 from sordino.report.sweeps import tidy_table, tuning_cost
-from sordino.simulation.engine import too_long
 from sordino.simulation.sweep import Point, sweep
-from sordino.simulation.tasks import PROBLEMS, Task
 from sordino.types import Observer, Relation
 
 ADD, REPLACE = Relation.ADD_REMOVE, Relation.REPLACE_ONE

@@ -9,10 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from sordino.algorithms.minibatch import Broadcast, RecordGradients
+from sordino.simulation.record_planning import shuffled_event
 
 import sordino as so
 from sordino.algorithms.local import ClientData
-from sordino.algorithms.minibatch import Broadcast, RecordGradients
 from sordino.data import Dataset, partition
 from sordino.data.augmentation import crop_flip
 from sordino.errors import InvalidInput, Refused
@@ -33,7 +34,6 @@ from sordino.privacy.events import (
 )
 from sordino.privacy.guarantee import OTHERS_ADD_NOISE, OTHERS_LOOK_AWAY
 from sordino.privacy.sampling import WithoutReplacement
-from sordino.simulation.record_planning import shuffled_event
 from sordino.types import Memory, Observer, Relation, Unit
 
 REPLACE = Relation.REPLACE_ONE

@@ -8,6 +8,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from sordino.simulation.auditing import audit_release
 
 import sordino as so
 from sordino.data import FederatedData
@@ -19,7 +20,6 @@ from sordino.privacy.certification import certify_ledger
 from sordino.privacy.events import Gaussian, Repeated, Sampled
 from sordino.privacy.sampling import WithoutReplacement
 from sordino.simulation import Task
-from sordino.simulation.auditing import audit_release
 from sordino.types import Algorithm, Memory, Observer, Relation, Unit
 
 REPLACE = Relation.REPLACE_ONE

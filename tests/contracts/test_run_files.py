@@ -129,6 +129,38 @@ def test_a_table_inside_a_section_ends_it(write):
     assert complaint(path) == "cfg.toml:22: [task.options] seed = 7: digits takes standardize"
 
 
+@pytest.mark.parametrize(
+    ("replaced", "change", "kept"),
+    [
+        (("seed = 0", "seed = 0  # of the noise"), "run.seed=3", "seed = 3  # of the noise\n"),
+        (
+            ("local_lr = 0.5", "local_lr = { values = [0.1,\n  0.2], until = [1] }"),
+            "algorithm.local_lr=0.3",
+            "local_lr = 0.3\n",
+        ),
+        (("[run]\nrounds = 3\nseed = 0", "[task.options]\nstandardize = false"), "run.rounds=2", "[run]\nrounds = 2"),
+        (("[run]\nrounds = 3\nseed = 0", "[run]\nrounds = 3"), "run.seed=3", "rounds = 3\nseed = 3"),
+    ],
+    ids=["comment", "several lines", "new section", "new key"],
+)
+def test_set_writes_into_the_text(write, replaced, change, kept):
+    config = load_config(write(replaced), (change,))
+    section, _, value = change.partition("=")
+    section, _, key = section.partition(".")
+    assert str(getattr(getattr(config.file, section), key)) == value
+    assert kept in config.changed
+    again = config.path.with_name("again.toml")
+    again.write_text(config.changed)
+    assert load_config(again).file == config.file
+
+
+def test_set_of_a_value_that_is_no_section(write):
+    path = write(("[run]\nrounds = 3\nseed = 0\n", ""))
+    path.write_text("run = 3\n" + path.read_text())
+    assert complaint(path, "run.rounds=2") == "set = 'run.rounds=2': run is not a section of the file"
+    assert complaint(path).startswith("cfg.toml: [run] = 3: must be a table")
+
+
 def test_numbers_beyond_floats_are_refused(write):
     assert "[bound] clip = 1000" in complaint(write(), "bound.clip=1" + 400 * "0")
 
@@ -200,6 +232,40 @@ def test_seeds_are_refused_in_the_words_of_a_run(write, seed):
     assert complaint(write(), f"run.seed={seed}") == f"cfg.toml, --set: [run] {caught.value}"
 
 
+# --- [privacy] by mechanism -----------------------------------------------------------------------------------------
+
+
+def test_a_mechanism_brings_its_options(write):
+    path = write(("epsilon = 8.0\n", 'trust = "local"\nmechanism = "qtdl"\nmessage_epsilon = 5\nlevels = 4\n'))
+    plan = load_config(path).plan()
+    assert (plan.mechanism, dict(plan.options)) == ("qtdl", {"epsilon": 5.0, "levels": 4})
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (["levels=4"], "[privacy] levels = 4: is an option of qtdl and binomial"),
+        (["mechanism=privunit", "levels=4"], "[privacy] levels = 4: is an option of qtdl and binomial"),
+        (["mechanism=qtdl", "gamma=x"], "[privacy] gamma = 'x': is an option of privunit"),
+        (["mechanism=gausian", "levels=4"], "[privacy] mechanism = 'gausian': use one of gaussian, "),
+        (["level=4"], "[privacy] level = 4: is not known; use trust, mechanism, epsilon, "),
+    ],
+    ids=str,
+)
+def test_options_of_another_mechanism_are_refused(write, changes, says):
+    assert says in complaint(write(), *(f"privacy.{change}" for change in changes))
+
+
+def test_the_name_of_a_method_is_looked_at_before_its_options(write):
+    assert "[algorithm] name = 'fedavgg': use one of accelerated_mb_sgd, " in complaint(
+        write(), "algorithm.name=fedavgg"
+    )
+
+
+def test_python_objects_are_no_keys_of_a_file(write):
+    assert "[algorithm] server_optimiser = 3: is not known" in complaint(write(), "algorithm.server_optimiser=3")
+
+
 # --- The key that is wrong ----------------------------------------------------------------------------------------
 
 
@@ -229,16 +295,12 @@ def test_an_option_is_not_taken_for_a_part_of_the_model(write):
 
 def test_another_section_is_named_only_where_the_value_stands_there(write):
     config = load_config(write())
-
-    def fail(field, value):
-        raise InvalidInput(field, value, "is wrong")
-
     for field, value, says in (
         ("seed", 0, "cfg.toml:20: [run] seed = 0"),
         ("seed", 5, "cfg.toml: seed = 5"),
         ("epsilon", 8, "cfg.toml:15: [privacy] epsilon = 8"),
         ("local_steps", 1, "cfg.toml:8: [algorithm] local_steps = 1"),  # of the section concerned
     ):
-        with pytest.raises(InvalidInput) as caught:
-            config._located(lambda field=field, value=value: fail(field, value), "algorithm")
+        with pytest.raises(InvalidInput) as caught, config.located("algorithm"):
+            raise InvalidInput(field, value, "is wrong")
         assert f"{says}: is wrong" in str(caught.value)

@@ -11,21 +11,23 @@ import jax
 import matplotlib.figure
 import numpy as np
 import pytest
+from sordino.simulation.tasks import PROBLEMS
 
 import sordino as so
 from sordino.config import load_sweep
 from sordino.data.datasets import CATALOGUE
 from sordino.errors import InvalidInput
+from sordino.experiments.pictures import draw, heat_maps
 from sordino.experiments.reproducing import Outcome, spreads_of
 from sordino.experiments.specs import Cell, FigureSpec, all_specs, find_spec
 from sordino.models import flat, get
 from sordino.privacy.published import normec_noise, qtdl_theorem_2_epsilon_0
-from sordino.report.figures import draw, heat_maps, plot_curves
-from sordino.simulation.tasks import PROBLEMS
+from sordino.report.figures import plot_curves
 from sordino.types import Observer
 
 SPECS = {spec.full_name: spec for spec in all_specs()}
-RESULTS = Path(__file__).parents[2] / "results"
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "results"
 SHAPES = {"npz:cifar10-resnet18": ((512,), 10), "npz:cifar100-resnet18": ((512,), 100)}  # as the specs ask for
 
 
@@ -80,7 +82,7 @@ def test_a_spec_is_whole(name):
 @pytest.mark.parametrize("folder", sorted({spec.path.parent for spec in SPECS.values()}))
 def test_every_run_file_is_used_and_loads(folder):
     used = {cell.file for spec in SPECS.values() if spec.path.parent == folder for cell in spec.file.cells}
-    scripts = "".join(path.read_text() for path in folder.glob("*.py"))
+    scripts = "".join(path.read_text() for path in (ROOT / "experiments" / folder.name).glob("*.py"))
     for path in (folder / "runs").glob("*.toml"):
         by_script = path.stem.partition("-")[0] in scripts
         assert f"runs/{path.name}" in used or by_script or "example" in path.read_text().partition("\n")[0].lower()
@@ -317,9 +319,7 @@ def test_a_legend_of_long_names_stays_in_the_picture(tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(matplotlib.figure.Figure, "savefig", lambda figure, *_, **__: seen.append(figure))
     names = [f"gaussian, same deviation, sound (0.1, 1e-9), clip {k}" for k in range(7)]
-    plot_curves(
-        FigureSpec(name="f", title="F"), [("", name, x, x) for name in names for x in (1.0, 2.0)], tmp_path / "f.png"
-    )
+    plot_curves([("", name, x, x) for name in names for x in (1.0, 2.0)], tmp_path / "f.png", title="F")
     (figure,) = seen
     figure.draw_without_rendering()
     inside, (legend,) = figure.bbox, figure.legends

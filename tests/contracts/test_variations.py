@@ -7,8 +7,8 @@ import functools
 import pytest
 
 from sordino.config import load_config, load_sweep
+from sordino.config.sweeps import variations
 from sordino.errors import InvalidInput
-from sordino.variations import variations
 from tests.toys import RUN_FILE, write_run_file
 
 CONFIG = RUN_FILE.replace("epsilon = 8.0\ndelta = 1e-4", "noise_multiplier = 1.0")

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from sordino.simulation.tasks import Task
 
+from experiments.paper4 import evaluations
+from experiments.paper4.evaluations import Statistics, accuracy, of_batch, running, standardized
 from sordino.data import FederatedData
 from sordino.data.augmentation import crop_flip
-from sordino.experiments.papers.paper4 import evaluations
-from sordino.experiments.papers.paper4.evaluations import Statistics, accuracy, of_batch, running, standardized
 from sordino.models import get
 from sordino.models.resnet20 import scores
 

@@ -10,15 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
+from sordino.simulation.cohort import FixedSize, Full, Poisson, Unreliable
+from sordino.simulation.debug import debug_rounds
+from sordino.simulation.engine import Carry, Records, Setting, run_rounds
 
 import sordino as so
 from sordino.algorithms.fedavg import ClientInfo
 from sordino.errors import SordinoError
 from sordino.mechanisms import none
 from sordino.simulation import engine, running
-from sordino.simulation.cohort import FixedSize, Full, Poisson, Unreliable
-from sordino.simulation.debug import debug_rounds
-from sordino.simulation.engine import Carry, Records, Setting, run_rounds
 from sordino.simulation.running import choose_chunk, segments
 from tests.toys import on_four_devices, toy
 

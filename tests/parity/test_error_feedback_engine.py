@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
-import sordino as so
-from sordino.simulation import engine, running
 from sordino.simulation.cohort import FixedSize, Full, Poisson
 from sordino.simulation.debug import debug_rounds
 from sordino.simulation.engine import Carry, Setting, run_rounds
+
+import sordino as so
+from sordino.simulation import engine, running
 from sordino.types import Circumstances, Relation
 
 CLIENTS, ROUNDS, KEY = 6, 3, jax.random.key(7)

@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
-import sordino as so
-from sordino.mechanisms import gaussian, none, privunit
 from sordino.simulation.cohort import FixedSize, Full, Poisson
 from sordino.simulation.debug import debug_rounds
 from sordino.simulation.engine import Carry, Setting, run_rounds
+
+import sordino as so
+from sordino.mechanisms import gaussian, none, privunit
 from sordino.types import Circumstances, Relation
 from tests.toys import toy
 

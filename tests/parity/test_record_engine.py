@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from sordino.simulation.debug import debug_rounds
+from sordino.simulation.engine import Carry, Setting, run_rounds
 
 import sordino as so
 from sordino.privacy import read_ledger
 from sordino.privacy.certification import certify_ledger
 from sordino.privacy.gaussian import gaussian_epsilon, gaussian_noise_multiplier
-from sordino.simulation.debug import debug_rounds
-from sordino.simulation.engine import Carry, Setting, run_rounds
 from sordino.types import Observer
 
 TASK = so.task("linear", clients=4, records=30, d=3, loss="logit", l2=0.1)

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
+from sordino.simulation.cohort import FixedSize, Full, Poisson, Unreliable, parse_cohort
 
 from sordino.errors import InvalidInput
-from sordino.simulation.cohort import FixedSize, Full, Poisson, Unreliable, parse_cohort
 
 ALPHA = 1e-6  # false alarms of one check
 

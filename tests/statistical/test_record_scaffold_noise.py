@@ -9,13 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
+from sordino.simulation.engine import Carry, run_rounds
 
 import sordino as so
 from sordino.algorithms.local import ClientData
 from sordino.data import FederatedData
 from sordino.models import linear
 from sordino.simulation import Task
-from sordino.simulation.engine import Carry, run_rounds
 from sordino.simulation.running import setting_of
 
 D, C, ETA = 20, 0.5, 0.1

@@ -11,13 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
+from sordino.algorithms.minibatch import BLOCK, Broadcast, RecordGradients
+from sordino.simulation.engine import Carry, Setting, run_rounds
+from sordino.simulation.record_planning import _about_means
 
 import sordino as so
 from sordino.algorithms.local import ClientData
-from sordino.algorithms.minibatch import BLOCK, Broadcast, RecordGradients
 from sordino.models import Batch, linear
-from sordino.simulation.engine import Carry, Setting, run_rounds
-from sordino.simulation.record_planning import _about_means
 
 D, N = 5, 12
 MODEL = linear("ridge", D)

@@ -11,13 +11,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from sordino.simulation.cohort import Full
+from sordino.simulation.engine import Carry, Records, Setting, run_rounds
 
 import sordino as so
 from sordino.algorithms.local import ClientData
 from sordino.privacy.audit import audit
 from sordino.privacy.events import Gaussian, Repeated
-from sordino.simulation.cohort import Full
-from sordino.simulation.engine import Carry, Records, Setting, run_rounds
 from sordino.types import Observer, Relation
 
 STD, CLIENTS, ROUNDS, DELTA = 0.5, 900, 60, 1e-3

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
-
-import sordino as so
 from sordino.simulation.cohort import Full
 from sordino.simulation.engine import Carry, Setting, run_round
+
+import sordino as so
 from sordino.types import Circumstances, Relation
 
 REPETITIONS, M, D = 2000, 12, 6

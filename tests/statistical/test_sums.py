@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from sordino.simulation.tasks import Task
 
 import sordino as so
 from sordino.data._records import FederatedData
 from sordino.models import from_loss, weighted_mean
-from sordino.simulation.tasks import Task
 from sordino.summation import RunningSum, rounding_share
 from tests.toys import on_four_devices
 

@@ -44,6 +44,10 @@ class DpSgd(Method):
 
     privacy = Privacy(uses_sum_only=True)
 
+    @property
+    def batch_records(self) -> int | None:
+        return self.local.batch_size
+
     def init_server(self, w: Vector) -> ServerState:
         """x^0."""
         return ServerState(w, jnp.int32(0))

@@ -106,6 +106,10 @@ class ErrorFeedback(Method):
         sums = not self.start.exceeds_limit
         return Privacy(memory=self.start.memory, uses_sum_only=sums, remembers_noise=self.remembers_noise)
 
+    @property
+    def batch_records(self) -> int | None:
+        return self.local.batch_size
+
     def init_server(self, w: Vector) -> ServerState:
         """x^0 and g^0 = 0."""
         return ServerState(w, jnp.zeros_like(w), jnp.int32(0))

@@ -20,6 +20,7 @@ the eta_g of FedEXP (see `extrapolation`) before its own step.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -89,6 +90,10 @@ class FedAvg(Method):
         """A step size looks at the norms of single messages."""
         return Privacy(uses_sum_only=self.step_size is None)
 
+    @property
+    def batch_records(self) -> int | None:
+        return self.local.batch_size
+
     def init_server(self, w: Vector) -> ServerState:
         """w_0."""
         adaptive = self.bound if isinstance(self.bound, AdaptiveClip) else None
@@ -141,6 +146,9 @@ class FedAvg(Method):
     def limit(self, received: Broadcast, numbers: ClientNumbers | None) -> Scalar | None:
         """C, of this round where the bound adapts."""
         return super().limit(received, numbers) if received.bound is None else received.bound.limit
+
+    def side_figures(self) -> Mapping[str, float]:
+        return {} if self.step_size is None else self.step_size.figures
 
     def side_event(self, relation: Relation) -> Event | None:
         """The cost of the indicators of an adaptive bound, or of the sum of squared norms behind the step size."""

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -136,6 +137,10 @@ class Scaffold(ControlVariates):
         """A step size looks at the norms of single messages."""
         return Privacy(memory=Memory.ZERO, uses_sum_only=self.step_size is None, message_parts=2)
 
+    @property
+    def batch_records(self) -> int | None:
+        return self.local.batch_size
+
     def client(self, key: Key, received: Broadcast, c_i: Vector, data: ClientData) -> tuple[Message, Vector, BoundInfo]:
         """(-Delta y, (C / C_c) Delta c), and the new c_i."""
         x, c, k = received
@@ -176,6 +181,9 @@ class Scaffold(ControlVariates):
             rule = rule.resolve(context, self.bound, None if self.bound is None else self.bound.half.limit)
         participation = context.planned_cohort / context.clients
         return dataclasses.replace(self, step_size=rule, participation=participation)
+
+    def side_figures(self) -> Mapping[str, float]:
+        return {} if self.step_size is None else self.step_size.figures
 
     def side_event(self, relation: Relation) -> Event | None:
         """The cost of the sum of squared norms behind the step size."""

@@ -29,7 +29,7 @@ def audit_command(
     It draws the mechanism as the plan resolves it, at the model's dimension, on the two neighbouring inputs that are
     furthest apart. Exits with 1 if it shows more than is certified; showing less proves nothing.
     """
-    from sordino.simulation.auditing import audit_release
+    from sordino.rounds.auditing import audit_release
 
     config = load_config(file, tuple(set or ()))
     with working("planning"):

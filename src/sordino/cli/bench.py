@@ -28,7 +28,7 @@ def bench_command(
     The workloads are Sordino's own and synthetic: shapes chosen by us, records drawn at random. They say how fast
     this machine runs Sordino, and are not comparable with figures of other projects.
     """
-    from sordino.simulation.workloads import WORKLOADS, find_workload
+    from sordino.runs.workloads import WORKLOADS, find_workload
 
     if workload is not None:
         find_workload(workload)  # refuse a wrong name before anything is said
@@ -56,8 +56,8 @@ def _measured(name: str, seed: int) -> dict[str, Any]:
     """What was measured, after what it was measured on."""
     import dataclasses
 
+    from sordino.runs.workloads import find_workload, measure
     from sordino.simulation.running import environment
-    from sordino.simulation.workloads import find_workload, measure
 
     workload = find_workload(name)
     made_with = environment()

@@ -9,26 +9,27 @@ from typing import Annotated, Any
 import typer
 
 from sordino.cli.output import require_picture, show, working
-from sordino.cli.sweep import NOT_COVERED, points_progress
+from sordino.cli.sweep import points_progress
 from sordino.config import Config, load_config
 from sordino.errors import InvalidInput, require
-from sordino.privacy.guarantee import Certificate, Warning, format_epsilon
+from sordino.privacy import wording
+from sordino.privacy.guarantee import Guarantee
 
 __all__ = ["compare_command"]
 
-SHARED_NOISE = "Methods of one seed share their noise, so that no guarantee holds for seeing both."
+NOT_COVERED = f"{wording.SELECTION_NOT_COVERED} {wording.SHARED_NOISE}"
 
 
 def compare_command(
-    files: Annotated[list[Path], typer.Argument(help="Run files; the first is what the others are compared with.")],
+    files: Annotated[list[Path], typer.Argument(help="Run files; the others are compared with the first.")],
     seeds: Annotated[int, typer.Option(help="Runs of each, with seeds 0, 1, ...")] = 10,
     set: Annotated[
         list[str] | None, typer.Option("--set", help="Change a value in all files: section.key=value. May be repeated.")
     ] = None,
     unequal: Annotated[
-        bool, typer.Option("--unequal", help="Compare although the guarantees differ; the table shows them.")
+        bool, typer.Option("--unequal", help="Compare methods with different guarantees; the output shows them.")
     ] = False,
-    picture: Annotated[Path, typer.Option(help="Where the plot goes.")] = Path("runs/compare.png"),
+    picture: Annotated[Path, typer.Option(help="File for the plot.")] = Path("runs/compare.png"),
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Train several methods with several seeds: means with 95 % intervals, paired tests, a table and a plot."""
@@ -59,20 +60,20 @@ def compare_command(
     plot_comparison(histories, task.name, picture)
     result = {"task": task.name, "seeds": seeds, "measure": rows[0]["measure"], "picture": str(picture)}
     if json:
-        show("", result | {"rows": rows, "choosing": {"note": f"{NOT_COVERED} {SHARED_NOISE}"}}, as_json=True)
+        show("", result | {"rows": rows, "choosing": {"note": NOT_COVERED}}, as_json=True)
         return
     show("Comparison", result | {"rows": [_shown(row, names[0]) for row in rows]}, as_json=False)
     for name, guarantee in zip(names, guarantees, strict=True):
         print(f"{name}: {guarantee}")
-    for line in _warning_lines(names, certificates):
+    for line in wording.comparison_warnings(dict(zip(names, certificates, strict=True))):
         print(line)
-    print(f"{NOT_COVERED} {SHARED_NOISE}")
+    print(NOT_COVERED)
 
 
 def _names(files: list[Path]) -> list[str]:
-    """The files' names, with their folders where two are called alike."""
-    alike = len({file.stem for file in files}) < len(files)
-    names = [str(file.with_suffix("")) if alike else file.stem for file in files]
+    """The files' names, with their folders if two files have the same name."""
+    same_stems = len({file.stem for file in files}) < len(files)
+    names = [str(file.with_suffix("")) if same_stems else file.stem for file in files]
     require(len({*names}) == len(names), "files", [str(file) for file in files], "name each file once")
     return names
 
@@ -80,39 +81,23 @@ def _names(files: list[Path]) -> list[str]:
 def _require_same_task(configs: list[Config]) -> None:
     for config in configs[1:]:
         if config.task_key != configs[0].task_key:
-            raise InvalidInput("task", str(config.path), f"is another than in {configs[0].path}: compare on one task")
+            raise InvalidInput(
+                "task", str(config.path), f"differs from the task of {configs[0].path}: compare on one task"
+            )
 
 
-def _require_same_guarantee(names: list[str], guarantees: list[Any]) -> None:
-    """Equal epsilon (to a millionth), delta, unit, relation and observer."""
-
-    def kind(guarantee: Any) -> tuple[Any, ...]:
-        return guarantee.observer, guarantee.unit, guarantee.relation, guarantee.delta
-
-    def said(guarantee: Any) -> str:
-        return f"epsilon = {format_epsilon(guarantee.epsilon)} over all rounds, of {guarantee.whose}"
-
+def _require_same_guarantee(names: list[str], guarantees: list[Guarantee]) -> None:
+    """Refuse guarantees that differ in epsilon (by more than a millionth), delta, unit, relation or observer."""
     first = guarantees[0]
-    for name, guarantee in zip(names[1:], guarantees[1:], strict=True):
-        if kind(guarantee) == kind(first) and math.isclose(guarantee.epsilon, first.epsilon, rel_tol=1e-6):
+    for name, other in zip(names[1:], guarantees[1:], strict=True):
+        same_kind = (other.subject, other.delta) == (first.subject, first.delta)
+        if same_kind and math.isclose(other.epsilon, first.epsilon, rel_tol=1e-6):
             continue
         remedy = (
-            f"promises {said(guarantee)}, and {names[0]} {said(first)}: make them equal with "
-            "--set privacy.epsilon=... and --set privacy.delta=..., or say --unequal"
+            f"has {wording.total_sentence(other)}, but {names[0]} has {wording.total_sentence(first)}: make them equal "
+            "with --set privacy.epsilon=... and --set privacy.delta=..., or use --unequal"
         )
         raise InvalidInput("guarantee", name, remedy)
-
-
-def _warning_lines(names: list[str], certificates: list[Certificate]) -> list[str]:
-    """Each warning once, and which of the methods it is about."""
-    about: dict[Warning, list[str]] = {}
-    for name, certificate in zip(names, certificates, strict=True):
-        for warning in certificate.warnings:
-            about.setdefault(warning, []).append(name)
-    return [
-        f"warning ({warning.code}), {'all' if len(some) == len(names) else ', '.join(some)}: {warning.message}"
-        for warning, some in about.items()
-    ]
 
 
 def _shown(row: dict[str, Any], first: str) -> dict[str, str]:

@@ -31,10 +31,10 @@ def demo_command(
     console.print(f"[bold]{task.clients} clients[/], one handwritten digit each; logistic regression, d = {task.d}")
     method = so.fedavg(local_steps=5, local_lr=0.5, bound=so.normalize(1.0), server_lr=4.0, server_momentum=0.5)
     plan = so.plan(method, rounds=rounds, cohort="poisson:0.2", epsilon=8.0, delta=1e-4)
-    resolved = plan.resolve(task.d, task.clients)
+    resolved = plan.resolve(task.population)
     console.print(
         f"DP-NormFedAvg, {rounds} rounds, a secret fifth of the clients in each; "
-        f"noise multiplier {resolved.noise['noise_multiplier']:.3f} for epsilon = 8\n"
+        f"noise multiplier {resolved.summary['noise_multiplier']:.3f} for epsilon = 8\n"
     )
     with live_progress(plan.rounds) as progress:
         run = so.simulate(plan, task, seed=seed, progress=progress)

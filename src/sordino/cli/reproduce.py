@@ -106,7 +106,8 @@ def reproduce_command(
 
 def _write(spec: Any, outcomes: list[Any], result: dict[str, Any], folder: Path, stem: str) -> list[Path]:
     """The result and its pictures; a figure none of whose lines is there is left out."""
-    from sordino.report.figures import draw, plot_table
+    from sordino.experiments.pictures import draw
+    from sordino.report.figures import plot_table
 
     folder.mkdir(parents=True, exist_ok=True)
     written = folder / f"{stem}.json"

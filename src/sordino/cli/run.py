@@ -37,7 +37,7 @@ def plan_command(file: File, set: Set = None, json: Json = False) -> None:
         plan, task = config.plan(), config.task()
         resolved = config.resolve(plan, task)
     result = {"file": str(file), "rounds": plan.rounds, "cohort": str(plan.cohort), "trust": resolved.trust}
-    result |= dict(resolved.noise)
+    result |= dict(resolved.summary)
     if json:
         show("", result | resolved.certificate.to_json(), as_json=True)
         return

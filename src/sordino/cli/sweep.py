@@ -1,8 +1,7 @@
-"""What `sordino run` and `sordino plan` do with a file that stands for many runs."""
+"""`sordino run` and `sordino plan` for a file that describes many runs."""
 
 from __future__ import annotations
 
-import math
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -13,19 +12,14 @@ from typing import Any
 from sordino.cli.output import show, working
 from sordino.config import Sweep
 from sordino.errors import require
-from sordino.privacy.guarantee import format_delta, format_epsilon
+from sordino.privacy import wording
 from sordino.types import Observer
 
 __all__ = ["points_progress", "run_sweep", "show_sweep_plan"]
 
-NOT_COVERED = (
-    "Each certificate covers one run, settled on before any was trained. Choosing among runs by their results is not "
-    "covered, not even by results on public data: every model that was compared has learnt from the private ones."
-)
-
 
 def show_sweep_plan(sweep: Sweep, *, as_json: bool) -> None:
-    """How many runs a file stands for, and what each promises."""
+    """Print the number of runs of a file and the certificate of each."""
     with working("planning"):
         promises = _promises(sweep, sweep.tasks())
     result = {"file": str(sweep.path), "points": len(sweep.points), "varied": list(sweep.varied)}
@@ -37,7 +31,7 @@ def show_sweep_plan(sweep: Sweep, *, as_json: bool) -> None:
 
 
 def _promises(sweep: Sweep, tasks: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The different certificates, and the points that have them."""
+    """Each different certificate with the points that have it."""
     promises: dict[str, dict[str, Any]] = {}
     for values, config in sweep.points:
         resolved = config.resolve(config.plan(), tasks[config.task_key])
@@ -48,7 +42,7 @@ def _promises(sweep: Sweep, tasks: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def _promises_as_json(promises: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     return [
-        {"points": entry["points"], "noise": dict(entry["resolved"].noise), **entry["resolved"].certificate.to_json()}
+        {"points": entry["points"], "noise": dict(entry["resolved"].summary), **entry["resolved"].certificate.to_json()}
         for entry in promises.values()
     ]
 
@@ -95,17 +89,17 @@ def run_sweep(sweep: Sweep, folder: Path, best: str | None, *, as_json: bool) ->
     }
     costs = _costs(sweep, tasks)
     if as_json:
-        choosing = {"note": NOT_COVERED, "costs": costs}
+        choosing = {"note": wording.SELECTION_NOT_COVERED, "costs": costs}
         promised = _promises_as_json(promises)
         show("", result | {"rows": rows, "promises": promised, "choosing": choosing}, as_json=True)
         return
     show(f"Sweep of {sweep.path}", result, as_json=False)
     _print_promises(promises)
-    print(f"\n{NOT_COVERED}")
+    print(f"\n{wording.SELECTION_NOT_COVERED}")
     for cost in costs:
-        print(_cost_in_words(cost, len(rows)))
+        print(wording.tuning_sentence(cost, len(rows)))
     if len(costs) > 1:
-        print(f"Each of these figures counts its own runs; what all {len(rows)} cost together is not computed.")
+        print(wording.separate_costs(len(rows)))
 
 
 def _check_run_sections(sweep: Sweep) -> None:
@@ -155,7 +149,7 @@ def _run_missing(
 
 
 def _costs(sweep: Sweep, tasks: dict[str, Any]) -> list[dict[str, Any]]:
-    """What trying all points costs against the observer who is promised something, by task and kind of promise."""
+    """The cost of trying all points, against the observer of each point's guarantee, by task and kind of guarantee."""
     from sordino.report.sweeps import tuning_cost
 
     groups: dict[Any, list[tuple[Any, int]]] = {}
@@ -163,7 +157,7 @@ def _costs(sweep: Sweep, tasks: dict[str, Any]) -> list[dict[str, Any]]:
         plan, task = config.plan(), tasks[config.task_key]
         resolved = config.resolve(plan, task)
         total = resolved.certificate.total(resolved.promised)
-        # Clients of another deal are other clients.
+        # Clients of another partition are other clients.
         whose = (config.task_key, task.name, total.observer, total.unit, total.units)
         kind = (*whose, total.relation, total.delta, total.assumptions)
         event = resolved.event_for(resolved.promised, plan.rounds)
@@ -171,7 +165,7 @@ def _costs(sweep: Sweep, tasks: dict[str, Any]) -> list[dict[str, Any]]:
     costs = []
     seeds = Counter(config.file.run.seed for _, config in sweep.points)
     for (_, name, observer, unit, units, relation, delta, assumptions), runs in groups.items():
-        shared = any(seeds[seed] > 1 for _, seed in runs)  # also with runs that promise something else
+        shared = any(seeds[seed] > 1 for _, seed in runs)  # also with runs of another kind
         whom = {"task": name, "observer": str(observer), "unit": str(unit), "units": units, "relation": str(relation)}
         server = observer is Observer.SERVER
         cost = tuning_cost([event for event, _ in runs], delta, relation, shared_noise=shared, sees_every_run=server)
@@ -179,41 +173,8 @@ def _costs(sweep: Sweep, tasks: dict[str, Any]) -> list[dict[str, Any]]:
     return costs
 
 
-def _cost_in_words(cost: dict[str, Any], points: int) -> str:
-    """Unit, relation, observer, delta, scope, accountant and assumptions of what trying the points costs."""
-    units = "" if cost["units"] is None else f" of {cost['units']}"
-    runs = f"all {points} runs" if cost["runs"] == points else f"{cost['runs']} of the {points} runs"
-    whom = (
-        f"For one {cost['unit']}{units} of {cost['task']} ({cost['relation']}, delta = {format_delta(cost['delta'])}) "
-        f"against the {cost['observer']}, every round of {runs} together:"
-    )
-    if "epsilon_of_all_runs" not in cost:
-        return f"{whom} no figure ({cost['note']})."
-    independent = format_epsilon(cost["epsilon_with_independent_noise"])
-    assuming = f" ({cost['accountant']})" + "".join(f"; assuming {assumption}" for assumption in cost["assumptions"])
-    if math.isinf(cost["epsilon_with_independent_noise"]):
-        return f"{whom} no guarantee (epsilon = infinite)."
-    if cost["shared_noise"]:
-        text = (
-            f"{whom} no guarantee (epsilon = infinite), since runs of one seed share their noise and two of them may "
-            f"cancel it. With a seed of its own for every run: epsilon = {independent}{assuming}."
-        )
-    else:
-        text = f"{whom} epsilon = {independent}{assuming}."
-    if cost["observer"] == str(Observer.SERVER):
-        return f"{text} The server sees every run, whichever is given out."
-    if "epsilon_of_private_selection" not in cost:
-        return text
-    selection = format_epsilon(cost["epsilon_of_private_selection"])
-    return (
-        f"{text} Giving out only the best of a random number of runs, geometric with mean {cost['runs']}, each with "
-        f"values drawn uniformly from these, a seed of its own, and a score from its model and public data alone, "
-        f"would cost epsilon = {selection} (Papernot and Steinke 2022)."
-    )
-
-
 def _common(points: list[dict[str, Any]]) -> str:
-    """What points have in common, in words."""
+    """The values that all points share."""
     same = {key: value for key, value in points[0].items() if all(point[key] == value for point in points)}
     return ", ".join(f"{key} = {value}" for key, value in same.items()) or "whatever the values"
 

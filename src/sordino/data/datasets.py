@@ -33,7 +33,7 @@ from sordino.data._text import TINY_SHAKESPEARE, load_tiny_shakespeare
 from sordino.data.own import load_csv, load_hugging_face, load_npz
 from sordino.errors import InvalidInput, require
 
-__all__ = ["CATALOGUE", "Entry", "check_options", "fetch", "load", "where"]
+__all__ = ["CATALOGUE", "OWN_DATA", "Entry", "check_options", "fetch", "load", "where"]
 
 
 class Entry(NamedTuple):
@@ -58,15 +58,15 @@ CATALOGUE = {
     "tiny-shakespeare": Entry(load_tiny_shakespeare, TINY_SHAKESPEARE, 86774, 8693, (80,), 65, 141),
     "digits": Entry(load_digits, None, 1438, 359, (8, 8, 1), 10, 1438),
 }
-_OWN: dict[str, Callable[..., Dataset]] = {"npz": load_npz, "csv": load_csv, "hf": load_hugging_face}
+OWN_DATA: dict[str, Callable[..., Dataset]] = {"npz": load_npz, "csv": load_csv, "hf": load_hugging_face}
 
 
 def load(name: str, **options: Any) -> Dataset:
     """The data set called `name`, or a user's own: npz:FOLDER, csv:FILE, hf:NAME."""
     kind, colon, place = name.partition(":")
-    if colon and kind in _OWN:
-        check_options(kind, _OWN[kind], options)
-        return _OWN[kind](place, **options)
+    if colon and kind in OWN_DATA:
+        check_options(kind, OWN_DATA[kind], options)
+        return OWN_DATA[kind](place, **options)
     loader = _entry(name).load
     check_options(name, loader, options)
     return loader(**options)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from sordino.data._records import Dataset, FederatedData, Labels
 from sordino.errors import InvalidInput, require
 
-__all__ = ["label_histogram", "partition", "plot_label_histogram"]
+__all__ = ["SCHEMES", "label_histogram", "partition", "plot_label_histogram"]
 
 Indices = NDArray[np.int64]
 Dealt = tuple[Indices, Indices]  # the records, sorted by client, and how many each client gets
@@ -93,7 +93,7 @@ def _checked_clients(dataset: Dataset, clients: int | None) -> int:
 
 def _natural(dataset: Dataset, clients: int | None) -> Dealt:
     if dataset.client is None:
-        remedy = f"{dataset.name} does not say who holds what: use one of {', '.join(_USAGE)} with a number of clients"
+        remedy = f"{dataset.name} does not say who holds what: use one of {', '.join(SCHEMES)} with a number of clients"
         raise InvalidInput("partition", "natural", remedy)
     count = len(dataset.client_names)
     remedy = f"{dataset.name} has {count} natural clients: leave the number out, or choose another partition"
@@ -104,7 +104,7 @@ def _natural(dataset: Dataset, clients: int | None) -> Dealt:
 # --- Schemes with a number of clients ----------------------------------------------------------------------------
 
 Dealer = Callable[[Dataset, int, np.random.Generator], Dealt]
-_USAGE = ("iid", "shards:K", "dirichlet:A", "quantity:A")
+SCHEMES = ("iid", "shards:K", "dirichlet:A", "quantity:A")
 
 
 def _dealer(scheme: str) -> Dealer:
@@ -117,7 +117,7 @@ def _dealer(scheme: str) -> Dealer:
         return _dirichlet(_parameter(scheme, parameter))
     if name == "quantity":
         return _quantity(_parameter(scheme, parameter))
-    raise InvalidInput("partition", scheme, f"unknown: use one of {', '.join(_USAGE)}, natural")
+    raise InvalidInput("partition", scheme, f"unknown: use one of {', '.join(SCHEMES)}, natural")
 
 
 def _parameter(scheme: str, text: str, *, whole: bool = False) -> float:

@@ -14,17 +14,12 @@ import numpy as np
 from sordino.errors import InvalidInput, require
 from sordino.experiments.provenance import Calls
 from sordino.experiments.specs import Point, Spec
+from sordino.privacy.wording import TUNING_NOT_COVERED
 from sordino.simulation.running import Run
 from sordino.simulation.sweep import OutOfTime, sweep
 from sordino.simulation.sweep import Point as SweepPoint
 
-__all__ = ["METRICS", "TUNING_NOT_COVERED", "Outcome", "reproduce", "result_of", "spreads_of", "values_of"]
-
-TUNING_NOT_COVERED = (
-    "Each epsilon covers one run by itself, whose settings, as learning rates and bounds, were as a rule chosen by "
-    "results on these same data, by the paper's authors or by us: no epsilon covers that choice, nor seeing several of "
-    "these runs."
-)
+__all__ = ["METRICS", "Outcome", "reproduce", "result_of", "spreads_of", "values_of"]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from sordino.mechanisms import none
 from sordino.mechanisms.request import NoiseContext
 from sordino.planning.arguments import Arguments
 from sordino.planning.observers import View, client_views, releases_of, sampling_of
-from sordino.planning.resolved import Figure, ResolvedPlan, Rules, placed
+from sordino.planning.resolved import Figure, ResolvedPlan, Rules
 from sordino.planning.warnings import about_noise, about_sums, counted
 from sordino.privacy import wording
 from sordino.privacy.accountants import epsilon_of
@@ -47,9 +47,8 @@ def resolve_clients(plan: Arguments, population: Population) -> ResolvedPlan:
         *about_sums(plan, population.clients),
     )
     summary = _summary(plan, population, method, mechanism, trust)
-    planned = plan.cohort.planned(population.clients)
     return ResolvedPlan(
-        rules=Rules(method, mechanism, None, placed(trust, mechanism, plan.cohort, method.privacy), planned),
+        rules=Rules.of(method, mechanism, trust, plan.cohort, population.clients),
         trust=trust,
         certificate=certificate.with_warnings(*warnings),
         releases=releases_of(views),

@@ -27,7 +27,7 @@ from sordino.planning.record_noise import (
     record_noise,
     relies_on_shuffler,
 )
-from sordino.planning.resolved import Figure, Release, ResolvedPlan, Rules, placed
+from sordino.planning.resolved import Figure, Release, ResolvedPlan, Rules
 from sordino.planning.warnings import about_means, about_noise, counted
 from sordino.privacy import wording
 from sordino.privacy.certification import certify
@@ -58,10 +58,9 @@ def resolve_records(plan: Arguments, population: Population) -> ResolvedPlan:
     trust = plan.trust if plan.private else Trust.NONE
     mechanism = OwnGaussian() if plan.private and not method.privacy.noise_inside else none()
     certificate = _certificate(plan, clients, noise)
+    rules = Rules.of(method, mechanism, trust, plan.cohort, population.clients)
     return ResolvedPlan(
-        rules=Rules(
-            method, mechanism, numbers_of(context.records), placed(trust, mechanism, plan.cohort, method.privacy), None
-        ),
+        rules=replace(rules, numbers=numbers_of(context.records)),
         trust=trust,
         certificate=certificate.with_warnings(*_warnings(plan, population, clients, noise, trust)),
         releases=_releases(population, clients, noise),

@@ -10,7 +10,7 @@ from sordino.planning.cohort import Cohort
 from sordino.privacy.events import Composed, Repeated
 from sordino.privacy.guarantee import Certificate
 from sordino.pytrees import pytree
-from sordino.types import ClientNumbers, Event, Mechanism, Method, Observer, Placement, Privacy, Trust
+from sordino.types import ClientNumbers, Event, Mechanism, Method, Observer, Placement, Privacy, Trust, Unit
 
 __all__ = ["Figure", "Release", "ResolvedPlan", "Rules", "placed"]
 
@@ -28,6 +28,13 @@ class Rules:
     numbers: ClientNumbers | None  # arrays over all clients, of which a client is given its own entries
     placement: Placement = field(metadata={"static": True})
     planned_cohort: float | None = field(metadata={"static": True})  # None: divide by the clients that answered
+
+    @classmethod
+    def of(cls, method: Method, mechanism: Mechanism, trust: Trust, cohort: Cohort, clients: int) -> Rules:
+        """The rules of a resolved method and a mechanism that no plan has chosen: nothing is promised."""
+        placement = placed(trust, mechanism, cohort, method.privacy)
+        planned = None if method.privacy.unit is Unit.RECORD else cohort.planned(clients)
+        return cls(method, mechanism, None, placement, planned)
 
     def with_noise_in_client(self) -> Rules:
         """The same rules where every message must exist by itself: on a node, or in a transcript."""

@@ -8,6 +8,7 @@ assumptions are listed, and that clients' memory holds no exact gradient.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sordino.errors import Refused, require, require_count
@@ -125,7 +126,7 @@ def _refuse_false_claims(event: Event, subject: _Subject, memory: Memory) -> Non
         _refuse_other_subjects(part, subject.unit)
 
 
-def _refuse_amplification(samplings: list[Sampling], subject: _Subject, memory: Memory) -> None:
+def _refuse_amplification(samplings: Sequence[Sampling], subject: _Subject, memory: Memory) -> None:
     if subject.sees_messages and subject.unit is Unit.CLIENT:
         raise Refused(
             f"amplification by sampling {samplings[0]} against the {subject.observer}, which sees who takes part",

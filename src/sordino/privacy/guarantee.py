@@ -11,8 +11,8 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 from sordino.errors import InvalidInput, Refused, require, require_count, require_name
 from sordino.privacy import wording
-from sordino.privacy.wording import Warning, format_delta, format_epsilon
-from sordino.types import Observer, Relation, Unit
+from sordino.privacy.wording import format_delta, format_epsilon
+from sordino.types import Observer, Relation, Unit, Warning
 
 __all__ = [
     "OTHERS_ADD_NOISE",
@@ -135,7 +135,7 @@ class Guarantee:
         )
 
     def for_client(self, records: int) -> Guarantee:
-        """Group privacy for a client that holds at most n = `records` records: (n epsilon, n e^((n-1) epsilon) delta)."""
+        """Group privacy for a client of at most n = `records` records: (n epsilon, n e^((n-1) epsilon) delta)."""
         require(records >= 1, "records", records, "a client holds at least one record")
         if self.unit is Unit.CLIENT:
             return self
@@ -237,7 +237,7 @@ class Certificate:
         """The certificate that `to_json` wrote, perhaps inside a larger table, of which the other keys are ignored."""
         table = _table("certificate", values)
         guarantees = tuple(Guarantee.from_json(each) for each in _list(table, "guarantees"))
-        warnings = [_table("warning", each) for each in _list(table, "warnings")]
+        warnings = [_table("warning", each) for each in table.get("warnings", [])]
         return cls(guarantees, tuple(Warning(_text(each, "code"), _text(each, "message")) for each in warnings))
 
     def __str__(self) -> str:

@@ -1,23 +1,21 @@
-"""Pictures of reproduced runs: a measure over rounds, paths towards a known minimiser, or a heat map of a table."""
+"""Pictures of tables: lines over rounds, paths in a plane, and a paper's figures beside ours."""
 
 from __future__ import annotations
 
 import csv
 import itertools
-import re
-import statistics
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-from sordino.experiments.reproducing import METRICS, Outcome, values_of
-from sordino.experiments.specs import FigureSpec
-from sordino.report.heat_maps import HeatMap, draw_heat_maps
-
-__all__ = ["draw", "heat_maps", "plot_curves", "plot_table", "write_numbers"]
+__all__ = ["Numbers", "plot_curves", "plot_paths", "plot_table", "write_numbers"]
 
 Numbers = list[tuple[str, str, float, float]]  # panel, line, x, y
+Points = list[tuple[float, float]]
 
 LABELS = {
     "accuracy": "test accuracy (%)",
@@ -28,37 +26,16 @@ LABELS = {
 }
 
 
-def draw(figure: FigureSpec, outcomes: list[Outcome], path: Path) -> bool:
-    """One figure of a spec as a picture, and beside it its numbers as CSV; False if none of its lines is there."""
-    chosen = [
-        outcome
-        for outcome in outcomes
-        if re.search(figure.lines, _line(outcome)) and re.search(figure.panels, outcome.point.cell.panel)
-    ]
-    if not chosen:
-        return False
-    if figure.kind == "heat-map":  # its numbers are those of the table
-        draw_heat_maps(heat_maps(chosen, figure.metric), path, label=METRICS[figure.metric], title=figure.title)
-        return True
-    if figure.kind == "paths":
-        numbers = _draw_paths(figure, chosen, path)
-    else:
-        plot_curves(figure, numbers := _curves(chosen, figure.metric), path)
-    write_numbers(figure, numbers, path.with_suffix(".csv"))
-    return True
-
-
-def write_numbers(figure: FigureSpec, numbers: Numbers, path: Path) -> None:
-    """What a picture shows, as CSV."""
-    names = ("panel", "line", *(("x", "y") if figure.kind == "paths" else ("round", figure.metric)))
+def write_numbers(numbers: Numbers, path: Path, *, x: str = "x", y: str = "y") -> None:
+    """The numbers of a picture as CSV, with these names for the last two columns."""
     with path.open("w", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
-        table.writerow(names)
+        table.writerow(("panel", "line", x, y))
         table.writerows([panel, line, f"{x:.6g}", f"{y:.6g}"] for panel, line, x, y in numbers)
 
 
-def plot_table(rows: list[dict[str, Any]], metric: str, path: Path) -> None:
-    """Paper beside ours, a line a cell, with the deviation over seeds."""
+def plot_table(rows: Sequence[Mapping[str, Any]], metric: str, path: Path) -> None:
+    """The paper's figure beside ours, one line for each cell, with the standard deviation over seeds."""
     from matplotlib.figure import Figure
 
     shown = [row for row in rows if row["mean"] is not None]
@@ -77,96 +54,53 @@ def plot_table(rows: list[dict[str, Any]], metric: str, path: Path) -> None:
     figure.savefig(path, dpi=120)
 
 
-def _line(outcome: Outcome) -> str:
-    cell = outcome.point.cell
-    return cell.line or f"{cell.row}, {cell.column}"
-
-
-def _curves(outcomes: list[Outcome], metric: str) -> Numbers:
-    numbers: Numbers = []
-    for outcome in outcomes:
-        rounds, values = _curve(outcome, metric)
-        panel, line = outcome.point.cell.panel, _line(outcome)
-        numbers += [(panel, line, float(x), float(y)) for x, y in zip(rounds, values, strict=True)]
-    return numbers
-
-
-def plot_curves(spec: FigureSpec, numbers: Numbers, path: Path) -> None:
-    """The numbers of a figure as lines over rounds, in panels with one legend."""
-    curves: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    for panel, line, x, y in numbers:
-        curves.setdefault((panel, line), []).append((x, y))
-    figure, panels = _panels(spec, list(dict.fromkeys(panel for panel, _ in curves)))
+def plot_curves(numbers: Numbers, path: Path, *, title: str, metric: str = "accuracy", scale: str = "linear") -> None:
+    """A metric over rounds, in panels with one legend."""
+    curves = _lines(numbers)
+    figure, panels = _panels(title, list(dict.fromkeys(panel for panel, _ in curves)))
     lines = list(dict.fromkeys(line for _, line in curves))
     for (panel, line), points in curves.items():
         axes = panels[panel]
         axes.plot(*zip(*points, strict=True), color=f"C{lines.index(line) % 10}", label=line)
-        axes.set(xlabel="round", ylabel=LABELS.get(spec.metric, spec.metric), yscale=spec.scale)
-        axes.locator_params(axis="x", nbins=5)  # five-digit rounds do not run into each other
-    handles = {handle.get_label(): handle for axes in panels.values() for handle in axes.get_lines()}
-    inches = 0.07 * max(map(len, lines)) + 0.5  # of one entry
+        axes.set(xlabel="round", ylabel=LABELS.get(metric, metric), yscale=scale)
+        axes.locator_params(axis="x", nbins=5)  # keeps five-digit rounds from running into each other
+    handles = {str(handle.get_label()): handle for axes in panels.values() for handle in axes.get_lines()}
+    inches = 0.07 * max(map(len, lines)) + 0.5  # of one entry of the legend
     columns = min(3, max(1, int(figure.get_figwidth() / inches)))
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=columns, fontsize=8)
+    figure.legend(list(handles.values()), list(handles), loc="outside lower center", ncols=columns, fontsize=8)
     figure.savefig(path, dpi=90)
 
 
-def _curve(outcome: Outcome, metric: str) -> tuple[list[int], np.ndarray]:
-    """Rounds, and the mean over seeds."""
-    key = "accuracy" if metric == "error" else metric
-    rounds = [row["round"] for row in outcome.runs[0].history]
-    found = [[(row | row["not_private"])[key] for row in run.history] for run in outcome.runs]
-    mean: np.ndarray = np.mean(np.array(found, float), axis=0)
-    if metric == "accuracy":
-        return rounds, 100 * mean
-    return rounds, 100 - 100 * mean if metric == "error" else mean
-
-
-def _draw_paths(spec: FigureSpec, outcomes: list[Outcome], path: Path) -> Numbers:
-    """The first seed's iterates, smoothed, in the plane in which all of a panel are widest around w*."""
-    numbers: Numbers = []
-    figure, panels = _panels(spec, list(dict.fromkeys(outcome.point.cell.panel for outcome in outcomes)))
-    for panel, axes in panels.items():
-        mine = [outcome for outcome in outcomes if outcome.point.cell.panel == panel]
-        paths = [_smoothed(outcome.runs[0].iterates - outcome.minimiser) for outcome in mine]
-        plane = np.linalg.svd(np.concatenate([*paths, np.zeros_like(paths[0])]), full_matrices=False)[2][:2]
-        for outcome, points in zip(mine, paths, strict=True):
-            x, y = plane @ points.T
-            numbers += [(panel, _line(outcome), float(a), float(b)) for a, b in zip(x, y, strict=True)]
-            axes.plot(x, y, marker=".", markersize=4, label=_line(outcome))
+def plot_paths(numbers: Numbers, path: Path, *, title: str) -> None:
+    """Paths in the plane around a minimiser w* at (0, 0), in panels with a legend each."""
+    curves = _lines(numbers)
+    figure, panels = _panels(title, list(dict.fromkeys(panel for panel, _ in curves)))
+    for (panel, line), points in curves.items():
+        panels[panel].plot(*zip(*points, strict=True), marker=".", markersize=4, label=line)
+    for axes in panels.values():
         axes.plot(0, 0, "k*", markersize=12, label="w*")
         axes.set(aspect="equal", adjustable="datalim")
         axes.legend(fontsize=8)
     figure.savefig(path, dpi=90)
-    return numbers
 
 
-def heat_maps(outcomes: list[Outcome], metric: str) -> dict[str, HeatMap]:
-    """Of each panel the first and the second parts of its rows "a, b", and the means over seeds."""
-    found: dict[str, dict[tuple[str, str], float]] = {}
-    for outcome in outcomes:
-        cell = outcome.point.cell
-        found.setdefault(cell.panel, {})[cell.place] = statistics.fmean(values_of(outcome, metric))
-    maps = {}
-    for panel, values in found.items():
-        downs, alongs = (list(dict.fromkeys(place[axis] for place in values)) for axis in (0, 1))
-        maps[panel] = HeatMap(downs, alongs, [[values.get((a, b)) for b in alongs] for a in downs])
-    return maps
+def _lines(numbers: Numbers) -> dict[tuple[str, str], Points]:
+    lines: dict[tuple[str, str], Points] = {}
+    for panel, line, x, y in numbers:
+        lines.setdefault((panel, line), []).append((x, y))
+    return lines
 
 
-def _smoothed(points: np.ndarray, window: int = 5) -> np.ndarray:
-    return np.stack([points[i : i + window].mean(axis=0) for i in range(max(1, len(points) - window + 1))])
-
-
-def _panels(spec: FigureSpec, names: list[str]) -> tuple[Any, dict[str, Any]]:
+def _panels(title: str, names: list[str]) -> tuple[Figure, dict[str, Axes]]:
+    """A figure with a panel for each name, up to three side by side."""
     from matplotlib.figure import Figure
 
     columns = min(3, len(names))
     rows = -(-len(names) // columns)
     figure = Figure(figsize=(4.2 * columns + 1.5, 3.4 * rows + 1), layout="constrained")
-    figure.suptitle(spec.title)
-    all_axes = figure.subplots(rows, columns, squeeze=False).flat
-    panels = {}
-    for name, axes in itertools.zip_longest(names, all_axes):
+    figure.suptitle(title)
+    panels: dict[str, Axes] = {}
+    for name, axes in itertools.zip_longest(names, figure.subplots(rows, columns, squeeze=False).flat):
         if name is None:
             axes.set_axis_off()
         else:

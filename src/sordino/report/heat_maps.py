@@ -6,13 +6,17 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.image import AxesImage
 
 __all__ = ["HeatMap", "draw_heat_maps"]
 
 
 class HeatMap(NamedTuple):
-    """`values[i][j]` belongs to downs[i] and alongs[j]; None where nothing was tried, NaN where it was lost."""
+    """`values[i][j]` belongs to downs[i] and alongs[j]: None without a run, NaN if a run diverged."""
 
     downs: Sequence[str]
     alongs: Sequence[str]
@@ -22,30 +26,42 @@ class HeatMap(NamedTuple):
 def draw_heat_maps(
     maps: Mapping[str, HeatMap], path: Path, *, label: str, down: str = "", along: str = "", title: str = ""
 ) -> None:
-    """All maps, up to three side by side, by their names, on one scale of colours."""
+    """Draw all maps with one colour scale, up to three side by side, each below its name."""
     from matplotlib.figure import Figure
 
     across = min(3, len(maps))
     rows = -(-len(maps) // across)
     figure = Figure(figsize=(4.6 * across + 1, 4.2 * rows), layout="constrained")
     figure.suptitle(title)
-    finite = [value for each in maps.values() for row in each.values for value in row if value is not None]
-    finite = [value for value in finite if math.isfinite(value)]
-    low, high = (min(finite), max(finite)) if finite else (0.0, 1.0)
+    limits = _limits(maps)
     all_axes = figure.subplots(rows, across, squeeze=False).ravel()
     for unused in all_axes[len(maps) :]:
         unused.set_axis_off()
     for axes, (name, each) in zip(all_axes, maps.items(), strict=False):
-        table = [[math.nan if value is None else value for value in row] for row in each.values]
-        image = axes.imshow(table, origin="lower", aspect="auto", vmin=low, vmax=high)
-        axes.set_xticks(range(len(each.alongs)), each.alongs, rotation=45, fontsize=8)
-        axes.set_yticks(range(len(each.downs)), each.downs, fontsize=8)
+        image = _draw(axes, each, limits)
         axes.set(xlabel=along, ylabel=down)
         axes.set_title(name, fontsize=9)
-        for i, j in itertools.product(range(len(each.downs)), range(len(each.alongs))):
-            value = each.values[i][j]
-            text = "" if value is None else "lost" if math.isnan(value) else f"{value:.3g}"
-            dark = value is not None and value < (low + high) / 2
-            axes.text(j, i, text, ha="center", va="center", color="white" if dark else "black", fontsize=7)
     figure.colorbar(image, ax=all_axes.tolist(), label=label)
     figure.savefig(path, dpi=110)
+
+
+def _limits(maps: Mapping[str, HeatMap]) -> tuple[float, float]:
+    """The least and the largest finite value."""
+    values = [value for each in maps.values() for row in each.values for value in row if value is not None]
+    finite = [value for value in values if math.isfinite(value)]
+    return (min(finite), max(finite)) if finite else (0.0, 1.0)
+
+
+def _draw(axes: Axes, heat_map: HeatMap, limits: tuple[float, float]) -> AxesImage:
+    downs, alongs, values = heat_map
+    low, high = limits
+    table = [[math.nan if value is None else value for value in row] for row in values]
+    image = axes.imshow(table, origin="lower", aspect="auto", vmin=low, vmax=high)
+    axes.set_xticks(range(len(alongs)), alongs, rotation=45, fontsize=8)
+    axes.set_yticks(range(len(downs)), downs, fontsize=8)
+    for i, j in itertools.product(range(len(downs)), range(len(alongs))):
+        value = values[i][j]
+        text = "" if value is None else "lost" if math.isnan(value) else f"{value:.3g}"
+        dark = value is not None and value < (low + high) / 2
+        axes.text(j, i, text, ha="center", va="center", color="white" if dark else "black", fontsize=7)
+    return image

@@ -1,17 +1,21 @@
-"""Committed results as pages: `python -m sordino.report.results` writes docs/results.md and the README's summary."""
+"""Result files as Markdown: a page of all tables, and a summary of one row for each paper."""
 
 from __future__ import annotations
 
 import json
+import statistics
+from collections.abc import Callable
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from sordino.data import where
-from sordino.errors import InvalidInput
-from sordino.experiments.specs import find_spec
-from sordino.privacy.guarantee import format_delta, format_epsilon
+from sordino.privacy import wording
+from sordino.privacy.guarantee import Certificate
 
-__all__ = ["promise_lines", "results_page", "spread_lines", "summary", "with_summary"]
+__all__ = ["Result", "promise_lines", "results_page", "spread_lines", "summary", "with_summary"]
+
+Result = dict[str, Any]  # a result file, parsed
 
 HEADER = """# Results
 
@@ -20,63 +24,84 @@ versions, the device and the date of its runs, and holds the certificates. Learn
 accuracy, as in the papers; no certificate covers that choice.
 """
 
-
 MARKS = ("<!-- results -->", "<!-- end of results -->")
-MOST_CELLS = 9  # of a table that the summary lists
-# Warnings that say how far a promise goes, shortly. The others are about every run, or about how well it may go.
-SHORTLY = {
-    "no-valid-guarantee": "no valid guarantee",
-    "delta-too-large": "delta is not below one over the number of records",
-    "start-depends-on-data": "the first model is made from the data, which is not covered",
-    "shape-depends-on-data": "the model's shape gives the largest label away, which is not covered",
-    "measured-on-clients": "what is measured on the clients' own records is not covered",
-    "clients-dealt-anew": "of the clients as they are dealt here, not of the data's own",
-    "dealt-by-label": "of records as they are held here: labels decided who holds what, or what is a test record",
-    "names-are-clients": "whoever is under several names counts as several",
-    "records-overlap": "records overlap: one of them is covered, not what several share",
-    "step-size-cost": "the release of the step size takes a noticeable part of epsilon",
-    "rounded-sums": "rounding may move a sum further than is accounted",
-}
+PER_CENT = "(%)"  # in the metric of a table
+SUMMARY_NOTE = (
+    "Differences are ours less the paper's: percentage points for tables in per cent, the table's own unit for papers "
+    "without such tables. Variants of a table are left out here; docs/results.md has all tables."
+)
 
 
-def results_page(folder: Path) -> str:
-    """All tables of a results folder as Markdown."""
-    tables = []
-    for path in _files(folder):
-        where = {"paper": path.parent.name, "file": path.stem, "pictures": _pictures_of(path)}
-        tables.append(json.loads(path.read_text()) | where)
-    return HEADER + "".join(_table(table) for table in tables)
+def results_page(folder: Path, certificates: Callable[[Result], list[Result]] = itemgetter("guarantees")) -> str:
+    """All tables of a results folder as Markdown; `certificates` says what is printed as the promises of a table."""
+    tables = [table | {"pictures": _pictures_of(path)} for path, table in _tables(folder)]
+    return HEADER + "".join(_table(table, certificates(table)) for table in tables)
+
+
+class _Difference(NamedTuple):
+    """Ours less the paper's, in one cell of a table."""
+
+    difference: float
+    cell: str
 
 
 def summary(folder: Path) -> str:
-    """The cells that a paper gives a figure for, a line a table, as Markdown for the README."""
-    lines = ["| paper | table | ours (paper) |", "|---|---|---|"]
-    for path in _files(folder):
-        result = json.loads(path.read_text())
-        cells = [row for row in result["rows"] if row["paper"] is not None and row["mean"] is not None]
-        figures = "; ".join(
-            f"{row['row']}, {row['column']} {row['mean']:.4g} ({row['paper']:g})" for row in cells[:MOST_CELLS]
-        ).replace("|", "\\|")
-        more = f"; {len(cells) - MOST_CELLS} more" if len(cells) > MOST_CELLS else ""
-        if cells:
-            name = ", ".join(filter(None, (path.stem, result.get("scope"))))
-            lines.append(f"| {path.parent.name.removeprefix('paper')} | {name} | {figures}{more} |")
-    return "\n".join(lines) + "\n"
+    """One row for each paper as Markdown for the README: how far our figures are from the published ones."""
+    lines = [
+        "| paper | tables | cells | median absolute difference | largest difference | its cell |",
+        "|---|---|---|---|---|---|",
+    ]
+    for paper, tables in groupby((table for _, table in _tables(folder)), key=itemgetter("paper")):
+        published = [table for table in tables if table["file"] == table["name"] and _differences(table)]
+        chosen = [table for table in published if PER_CENT in table["metric"]] or published
+        if chosen:
+            found = [each for table in chosen for each in _differences(table)]
+            links = ", ".join(f"[{table['file']}](docs/results.md#{_anchor(table)})" for table in chosen)
+            median = statistics.median(abs(each.difference) for each in found)
+            largest = max(found, key=lambda each: abs(each.difference))
+            number = paper.removeprefix("paper")
+            lines.append(
+                f"| {number} | {links} | {len(found)} | {median:.3g} | {largest.difference:+.3g} | {largest.cell} |"
+            )
+    return "\n".join([*lines, "", SUMMARY_NOTE, ""])
+
+
+def _differences(table: Result) -> list[_Difference]:
+    return [
+        _Difference(row["mean"] - row["paper"], _escaped(f"{table['file']}: {row['row']}, {row['column']}"))
+        for row in table["rows"]
+        if row["paper"] is not None and row["mean"] is not None
+    ]
+
+
+def _heading(table: Result) -> str:
+    return f"{table['paper'].replace('paper', 'Paper ')}: {table['file']}"
+
+
+def _anchor(table: Result) -> str:
+    """GitHub's link to the heading of a table."""
+    return _heading(table).lower().replace(": ", "-").replace(" ", "-")
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|")
 
 
 def with_summary(readme: str, folder: Path) -> str:
-    """The README with its summary made anew between the two marks."""
+    """The README with a new summary between the two marks."""
     before, _, rest = readme.partition(MARKS[0])
     _, _, after = rest.partition(MARKS[1])
     return f"{before}{MARKS[0]}\n{summary(folder)}{MARKS[1]}{after}"
 
 
-def _files(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*/*.json"), key=lambda path: (path.parent.name, path.stem))
+def _tables(folder: Path) -> list[tuple[Path, Result]]:
+    """The result files by paper and name, each with its paper and the name of its file."""
+    paths = sorted(folder.glob("*/*.json"), key=lambda path: (path.parent.name, path.stem))
+    return [(path, json.loads(path.read_text()) | {"paper": path.parent.name, "file": path.stem}) for path in paths]
 
 
 def _pictures_of(path: Path) -> list[str]:
-    """Those named after a result, and not after another one with a longer name: table5 has no table5-on-messages-*."""
+    """The pictures named after a result; those of table5-on-messages are not pictures of table5."""
 
     def owner(picture: Path) -> Path:
         named = [other for other in path.parent.glob("*.json") if f"{picture.stem}-".startswith(f"{other.stem}-")]
@@ -86,10 +111,10 @@ def _pictures_of(path: Path) -> list[str]:
     return [f"{path.parent.name}/{picture.name}" for picture in pictures if owner(picture) == path]
 
 
-def _table(table: dict[str, Any]) -> str:
+def _table(table: Result, certificates: list[Result]) -> str:
     made = table["provenance"]
     lines = [
-        f"\n## {table['paper'].replace('paper', 'Paper ')}: {table['file']}\n",
+        f"\n## {_heading(table)}\n",
         f"{table['metric']}. Made by `{made['command']}` at {made['commit']}{_begun(made)} on {made['device']}, "
         f"Sordino {made['versions']['sordino']}, JAX {made['versions']['jax']}, {made['date'][:10]}.\n",
         "| row | column | paper | ours | std | seeds |",
@@ -106,50 +131,29 @@ def _table(table: dict[str, Any]) -> str:
     if table.get("note"):
         lines += ["", table["note"]]
     lines += [f"\n![{picture}](../results/{picture})" for picture in table["pictures"]]
-    promises = [f"- {text}" for text in promise_lines(_as_warned_today(table))]
+    promises = [f"- {text}" for text in promise_lines(certificates)]
     promise = "\nWhat the runs promise, over all rounds, and what the paper claims:\n"
-    what = promise if promises else "\nMeasurements that promise nobody anything."
+    what = promise if promises else "\nThese are measurements; they carry no privacy guarantee."
     return "\n".join([*lines, what, *promises, ""])
 
 
-def _begun(made: dict[str, Any]) -> str:
-    """Of runs that took several calls, with changes of the code between them."""
+def _begun(made: Result) -> str:
+    """The earlier commits of a result that took several calls."""
     earlier = made.get("earlier_commits", [])
     return f" (begun at {', '.join(earlier)})" if earlier else ""
 
 
-def _as_warned_today(table: dict[str, Any]) -> list[dict[str, Any]]:
-    """The certificates, with what is said of the same cells today: results may be older than a warning.
-
-    Only where all data are at hand wherever this runs: made up, or embedded.
-    """
-    kept: list[dict[str, Any]] = table["guarantees"]
-    try:
-        spec = find_spec(f"{table['paper']}-{table['name']}")
-    except InvalidInput:  # made by a script
-        return kept
-    if not all(where(name) == "embedded" for name in spec.file.data):
-        return kept
-    tasks: dict[str, Any] = {}
-    today = {}
-    for cell, config in ((point.cell, point.config) for point in spec.points(quick=False)):
-        if config.task_key not in tasks:
-            tasks[config.task_key] = config.task()
-        certificate = config.resolve(config.plan(), tasks[config.task_key]).certificate
-        today[cell.row, cell.column] = certificate.to_json()["warnings"]
-    return [each | {"warnings": [*each["warnings"], *today.get((each["row"], each["column"]), ())]} for each in kept]
-
-
-def promise_lines(certificates: list[dict[str, Any]]) -> list[str]:
-    """A line for each promise, naming all the cells that share it."""
+def promise_lines(certificates: list[Result]) -> list[str]:
+    """One line for each promise, with the cells that share it."""
     cells: dict[str, list[str]] = {}
     for certificate in certificates:
-        cells.setdefault(_promise(certificate), []).append(f"{certificate['row']}, {certificate['column']}")
+        promise = wording.results_line(Certificate.from_json(certificate), certificate.get("claim"))
+        cells.setdefault(promise, []).append(f"{certificate['row']}, {certificate['column']}")
     return [f"{_joined(names)}: {text}" for text, names in cells.items()]
 
 
-def spread_lines(spreads: list[dict[str, Any]]) -> list[str]:
-    """A line for each column of a heat map: how far its figures vary."""
+def spread_lines(spreads: list[Result]) -> list[str]:
+    """One line for each column of a heat map: the spread of its figures."""
     columns: dict[str, list[str]] = {}
     for each in spreads:
         lost = f", {each['diverged']} diverged" if each["diverged"] else ""
@@ -169,31 +173,3 @@ def _number(mean: float | None) -> str:
 
 def _seeds(seeds: list[int] | int) -> str:
     return str(len(seeds)) if isinstance(seeds, list) else str(seeds)
-
-
-def _promise(certificate: dict[str, Any]) -> str:
-    """One line a run: each observer's total, and what is false or assumed about it."""
-    totals = [
-        f"{total['observer']}: epsilon {_epsilon(total['epsilon'])} at delta {format_delta(total['delta'])} "
-        f"(one {total['unit']}{_of(total['units'])}, {total['relation']}, {total['rounds']} rounds, "
-        f"{total['accountant']})" + "".join(f", assuming {text}" for text in total["assumptions"])
-        for total in certificate["guarantees"]
-        if total["scope"] == "all rounds" and total.get("client") is None
-    ]
-    codes = {warning["code"] for warning in certificate["warnings"]}
-    notes = "".join(f"; **{text}**" for code, text in SHORTLY.items() if code in codes)
-    claim = certificate.get("claim")
-    return "; ".join(totals) + notes + (f"; the paper claims {claim}" if claim else "")
-
-
-def _of(units: int | None) -> str:
-    return "" if units is None else f" of {units}"
-
-
-def _epsilon(epsilon: float | str) -> str:
-    return "infinite" if epsilon == "inf" else format_epsilon(float(epsilon))
-
-
-if __name__ == "__main__":
-    Path("docs/results.md").write_text(results_page(Path("results")))
-    Path("README.md").write_text(with_summary(Path("README.md").read_text(), Path("results")))

@@ -1,4 +1,4 @@
-"""A sweep's results: one tidy table, the best point by a named rule, a heat map, and what choosing costs."""
+"""Results of a sweep: a table, the best point by a named rule, a heat map, and the privacy cost of choosing."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from sordino.errors import InvalidInput, Refused
+from sordino.privacy import wording
 from sordino.privacy.accountants import account_of, epsilon_of
 from sordino.privacy.events import ByHolder, Composed, Event, parts_of, passing_anew
+from sordino.privacy.guarantee import Certificate
 from sordino.privacy.selection import selection_epsilon
 from sordino.report.curves import MEASURES
 from sordino.report.heat_maps import HeatMap, draw_heat_maps
@@ -23,8 +25,8 @@ __all__ = ["RULES", "best_point", "plot_heat_map", "rule_for", "tidy_table", "tu
 Row = dict[str, Any]
 
 
-def tidy_table(records: Sequence[dict[str, Any]]) -> list[Row]:
-    """A row a point: what was varied, what was measured last and over the last five rounds, what was promised."""
+def tidy_table(records: Sequence[Row]) -> list[Row]:
+    """One row for each point: its values, the last metrics and their means over five rounds, and its guarantees."""
     rows = []
     for record in records:
         last, tail = record["history"][-1], record["history"][-5:]
@@ -35,35 +37,17 @@ def tidy_table(records: Sequence[dict[str, Any]]) -> list[Row]:
                 row[measure] = last[measure]
                 row[f"{measure}_last_5"] = statistics.fmean(line[measure] for line in tail)
         row["diverged"] = record["diverged"]
-        whose: dict[str, str] = {}
-        for promise in record["certificate"]["guarantees"]:
-            if promise["scope"] == "all rounds" and promise.get("client") is None:  # for every client
-                observer = promise["observer"].replace(" ", "_")
-                row[f"epsilon_{observer}"] = float(promise["epsilon"])
-                row[f"delta_{observer}"] = promise["delta"]
-                whose[observer] = f"epsilon_{observer}: {_whose(promise)}"
-        warned = ", ".join(warning["code"] for warning in record["certificate"].get("warnings", ()))
-        row["epsilon_of"] = " | ".join([*whose.values(), *([f"warnings: {warned}"] if warned else [])])
+        certificate = Certificate.from_json(record["certificate"])
+        for total in certificate.totals:
+            observer = total.observer.replace(" ", "_")
+            row |= {f"epsilon_{observer}": total.epsilon, f"delta_{observer}": total.delta}
+        row["epsilon_of"] = wording.table_note(certificate)
         rows.append(row)
     return rows
 
 
-def _whose(promise: dict[str, Any]) -> str:
-    """What an epsilon must say where it stands alone; a promise that was kept may lack some of it."""
-    units = "" if promise.get("units") is None else f" of {promise['units']}"
-    forms = {
-        "unit": f"one {{}}{units}",
-        "relation": "{}",
-        "observer": "against the {}",
-        "rounds": "over all {} rounds",
-        "accountant": "{}",
-    }
-    said = ", ".join(form.format(promise[field]) for field, form in forms.items() if field in promise)
-    return "; ".join([said, *(f"assuming {assumption}" for assumption in promise.get("assumptions", ()))])
-
-
 def write_table(rows: Sequence[Row], folder: Path) -> list[Path]:
-    """table.csv and table.parquet."""
+    """Write table.csv and table.parquet."""
     columns = list(dict.fromkeys(key for row in rows for key in row))
     plain = folder / "table.csv"
     with plain.open("w", newline="") as file:
@@ -74,14 +58,14 @@ def write_table(rows: Sequence[Row], folder: Path) -> list[Path]:
     from pyarrow.parquet import write_table as write_parquet
 
     cells = {key: [row.get(key) for row in rows] for key in columns}
-    for key, values in cells.items():  # a column has one type: words, where words and numbers mix
+    for key, values in cells.items():  # a Parquet column has one type: text, where text and numbers mix
         if any(isinstance(value, str) for value in values):
             cells[key] = [None if value is None else str(value) for value in values]
     write_parquet(Table.from_pydict(cells), folder / "table.parquet")
     return [plain, folder / "table.parquet"]
 
 
-# What "best" means, by name: the column that is averaged over seeds, and whether more of it is better.
+# The meanings of "best": the column that is averaged over seeds, and its worth.
 RULES: dict[str, tuple[str, Callable[[float], float]]] = {
     "accuracy-last-5": ("accuracy_last_5", lambda value: value),
     "accuracy-last": ("accuracy", lambda value: value),
@@ -91,7 +75,7 @@ RULES: dict[str, tuple[str, Callable[[float], float]]] = {
 
 
 def rule_for(measures: Collection[str], wanted: str | None = None) -> str:
-    """The rule of that name, or the first one, whose measure is among those that every run is given."""
+    """The rule called `wanted`, or the first one, among the rules whose measure every run has."""
     usable = [name for name, (column, _) in RULES.items() if column.removesuffix("_last_5") in measures]
     if wanted is not None and wanted not in usable:
         raise InvalidInput("best", wanted, "use one of " + ", ".join(usable))
@@ -99,14 +83,13 @@ def rule_for(measures: Collection[str], wanted: str | None = None) -> str:
 
 
 def best_point(rows: Sequence[Row], varied: Sequence[str], rule: str) -> Row | None:
-    """The values that are best on the mean over seeds, and that mean; None if every point diverged.
+    """The values with the best mean over seeds, and that mean; None if every point diverged.
 
-    Values of which one seed diverged are not chosen.
+    Values with a seed that diverged are not chosen.
     """
     column, worth = RULES[rule]
-    groups = _by_values(rows, _without_seed(varied))
-    means = [(group, _mean(group, column)) for group in groups.values()]
-    sound = [(group, mean) for group, mean in means if not any(row["diverged"] for row in group)]
+    means = [(group, _mean_or_nan(group, column)) for group in _by_values(rows, _without_seed(varied)).values()]
+    sound = [(group, mean) for group, mean in means if not math.isnan(mean)]
     if not sound:
         return None
     group, mean = max(sound, key=lambda pair: worth(pair[1]))
@@ -121,49 +104,54 @@ def best_point(rows: Sequence[Row], varied: Sequence[str], rule: str) -> Row | N
 
 
 def plot_heat_map(rows: Sequence[Row], varied: Sequence[str], rule: str, path: Path) -> bool:
-    """Means over seeds for two varied numbers, a panel for each value of the others; False if there are not two.
+    """Means over seeds for two varied numbers, one panel for each value of the other keys; False without two numbers.
 
-    Values of which one seed diverged are lost; those that no point has stay empty.
+    A cell is "lost" if one of its seeds diverged, and empty if no point has its values.
     """
     column, _ = RULES[rule]
-    keys = [key for key in _without_seed(varied) if len({row[key] for row in rows}) > 1]
-    numbers = [key for key in keys if all(isinstance(row[key], int | float) for row in rows)]
-    # The two with the most values span the map.
-    across = sorted(numbers, key=lambda key: -len({row[key] for row in rows}))[:2]
-    if len(across) < 2:
+    spanning, others = _spanning(rows, varied)
+    if len(spanning) < 2:
         return False
-    down, along = sorted(across, key=keys.index)
-    others = [key for key in keys if key not in across]
-    downs, alongs = (sorted({row[key] for row in rows}) for key in (down, along))
+    down, along = spanning
     factor = 100.0 if column.startswith("accuracy") else 1.0
+    downs, alongs = (sorted({row[key] for row in rows}) for key in spanning)
     maps = {}
     for values, panel in _by_values(rows, others).items():
-        found = {
-            place: math.nan if any(row["diverged"] for row in group) else factor * _mean(group, column)
-            for place, group in _by_values(panel, [down, along]).items()
-        }
+        found = {place: factor * _mean_or_nan(group, column) for place, group in _by_values(panel, spanning).items()}
         name = ", ".join(f"{key} = {value}" for key, value in zip(others, values, strict=True))
         table = [[found.get((a, b)) for b in alongs] for a in downs]
         maps[name] = HeatMap([f"{value:g}" for value in downs], [f"{value:g}" for value in alongs], table)
-    label = column + (" (%)" if factor == 100 else "")
-    draw_heat_maps(maps, path, label=label, down=down, along=along)
+    draw_heat_maps(maps, path, label=column + " (%)" * (factor == 100), down=down, along=along)
     return True
+
+
+def _spanning(rows: Sequence[Row], varied: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The two numbers with the most values, in the order of the file, and the other keys that vary."""
+    counts = {key: len({row[key] for row in rows}) for key in _without_seed(varied)}
+    keys = [key for key, count in counts.items() if count > 1]
+    numbers = [key for key in keys if all(isinstance(row[key], int | float) for row in rows)]
+    chosen = sorted(numbers, key=lambda key: -counts[key])[:2]
+    return [key for key in keys if key in chosen], [key for key in keys if key not in chosen]
+
+
+def _mean_or_nan(rows: Sequence[Row], column: str) -> float:
+    return math.nan if any(row["diverged"] for row in rows) else _mean(rows, column)
 
 
 def tuning_cost(
     events: Sequence[Event], delta: float, relation: Relation, *, shared_noise: bool, sees_every_run: bool
 ) -> dict[str, Any]:
-    """What the certificate of one run leaves out: everything that was tried.
+    """The cost of the whole sweep, which the certificate of one run does not cover.
 
     Args:
-      events: what each run shows to an observer.
+      events: for each run, what it shows to the observer.
       delta: of the guarantee over all runs.
       relation: of the guarantee.
-      shared_noise: whether a run shares its seed with another, and so its noise, which the two of them may cancel.
-      sees_every_run: whether the observer does so even if one model is given out, as the server.
+      shared_noise: whether two runs have the same seed; their noise is then the same and may cancel.
+      sees_every_run: whether the observer sees every run, as the server does, or only the model that is published.
 
-    Returns epsilon of all runs together; of as many with noise of their own; and, for one who sees only what is given
-    out, of the best of a random number of those, on average as many.
+    Returns the epsilon of all runs together; the same with independent noise; and, for an observer of the published
+    model only, the epsilon of private selection with as many trials on average.
     """
     cost: dict[str, Any] = {"runs": len(events), "delta": delta, "shared_noise": shared_noise}
     try:
@@ -183,7 +171,7 @@ def tuning_cost(
 
 
 def _together(events: Sequence[Event]) -> Event:
-    """All runs, as one event: each of them passes over the data anew, and a client's records are its own in each."""
+    """All runs as one event; each run passes over the data again."""
     if len(set(events)) > 1 and any(isinstance(part, ByHolder) for event in events for part in parts_of(event)):
         reason = "runs that promise the clients different things are not composed client by client here"
         raise Refused(reason, "sweep the epsilons one at a time")
@@ -198,13 +186,13 @@ def _without_seed(varied: Sequence[str]) -> list[str]:
     return [key for key in varied if key != "run.seed"]
 
 
-def _by_values(rows: Sequence[Row], keys: Sequence[str]) -> dict[tuple[Any, ...], list[Row]]:
-    groups: dict[tuple[Any, ...], list[Row]] = {}
+def _by_values(rows: Sequence[Row], keys: Sequence[str]) -> dict[tuple[object, ...], list[Row]]:
+    groups: dict[tuple[object, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault(tuple(row[key] for key in keys), []).append(row)
     return groups
 
 
-def _cell(value: Any) -> Any:
-    """A value of a file as a table holds it: lists and tables as text."""
+def _cell(value: object) -> object:
+    """A value of a run file as a table cell: lists and tables become text."""
     return json.dumps(value) if isinstance(value, list | dict) else value

@@ -25,11 +25,12 @@ from sordino.bounding import clip
 from sordino.data import FederatedData
 from sordino.errors import InvalidInput
 from sordino.models import get
-from sordino.simulation import engine
-from sordino.simulation.engine import Carry, Setting, run_client, run_rounds
-from sordino.simulation.planning import plan
+from sordino.planning import Rules, plan
+from sordino.rounds import engine
+from sordino.rounds.engine import ProgramSpec, RoundState, Shared, run_client, run_rounds
 from sordino.simulation.running import choose_chunk, initial_carry, setting_of
-from sordino.simulation.tasks import Task
+from sordino.tasks import Records, Task
+from sordino.types import Key
 
 __all__ = ["WORKLOADS", "Program", "Workload", "find_workload", "measure", "prepare", "random_task"]
 
@@ -62,8 +63,8 @@ WORKLOADS = {
 class Program:
     """A workload made ready. Both functions take the number of the first round and return when it is done."""
 
-    run: Callable[[int], Carry]  # the engine's rounds
-    loop: Callable[[int], Carry]  # one round, one client after another
+    run: Callable[[int], RoundState]  # the engine's rounds
+    loop: Callable[[int], RoundState]  # one round, one client after another
     d: int
     chunk: int
     compile_seconds: float  # of `run`; `loop` compiles its one client when it is first called
@@ -94,21 +95,21 @@ def prepare(workload: Workload, *, rounds: int = 1, seed: int = 0) -> Program:
     task = random_task(workload, seed)
     method = fedavg(local_steps=workload.local_steps, local_lr=0.01, bound=clip(1.0), batch_size=workload.batch_size)
     planned = plan(method, rounds=rounds, cohort=f"fixed:{workload.cohort}", noise_multiplier=1.0)
-    resolved = planned.resolve(task.d, task.clients)
+    resolved = planned.resolve(task.population)
     chunk = choose_chunk(task, planned)
-    setting = setting_of(planned, resolved, task, chunk=chunk)
+    spec = setting_of(planned, resolved, task, chunk=chunk)
     key = jax.random.key(seed)
     carry = initial_carry(method, task, key)
-    fixed = (method, resolved.mechanism, jax.block_until_ready(task.records), carry, key)
+    fixed = (resolved.rules, jax.block_until_ready(task.records), carry, key)
     started = time.perf_counter()
-    compiled = run_rounds.lower(*fixed, jnp.int32(0), setting=setting, rounds=rounds).compile()
+    compiled = run_rounds.lower(*fixed, jnp.int32(0), spec=spec, rounds=rounds).compile()
     seconds = time.perf_counter() - started
 
-    def run(first: int) -> Carry:
-        carry: Carry = jax.block_until_ready(compiled(*fixed, jnp.int32(first)))[0]
+    def run(first: int) -> RoundState:
+        carry: RoundState = jax.block_until_ready(compiled(*fixed, jnp.int32(first)))[0]
         return carry
 
-    return Program(run, functools.partial(_loop, *fixed, setting), task.d, chunk, seconds)
+    return Program(run, functools.partial(_loop, *fixed, spec), task.d, chunk, seconds)
 
 
 def measure(workload: Workload, seed: int = 0) -> dict[str, Any]:
@@ -128,7 +129,7 @@ def measure(workload: Workload, seed: int = 0) -> dict[str, Any]:
     }
 
 
-def _median_seconds(run: Callable[[int], Carry]) -> float:
+def _median_seconds(run: Callable[[int], RoundState]) -> float:
     """The median over rounds, after a first one in which caches are filled."""
     run(0)
     times = []
@@ -145,21 +146,19 @@ def _peak_mib() -> float:
     return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
 
 
-@functools.partial(jax.jit, static_argnames="setting")
-def _one_client(client: jax.Array, shared: Any, setting: Setting) -> engine.Sums:
-    return run_client(client, jnp.bool_(True), (), shared=shared, setting=setting)[0]
+@functools.partial(jax.jit, static_argnames="spec")
+def _one_client(client: jax.Array, shared: Shared, spec: ProgramSpec) -> engine.Sums:
+    return run_client(client, jnp.bool_(True), (), shared, spec=spec)[0]
 
 
-def _loop(
-    algorithm: Any, mechanism: Any, records: Any, carry: Carry, key: jax.Array, setting: Setting, k: int
-) -> Carry:
+def _loop(rules: Rules, records: Records, state: RoundState, key: Key, spec: ProgramSpec, k: int) -> RoundState:
     """The round that `run_rounds` runs, as one would write it first: a compiled client, and Python around it."""
     number = jnp.int32(k)
-    who, _ = setting.cohort.draw(engine.round_key(key, number, engine.COHORT), setting.population)
-    shared = (algorithm, mechanism, records, algorithm.broadcast(carry.server), key, number)
-    total = _one_client(who[0], shared, setting)
-    for client in who[1:]:
-        total = jax.tree.map(jnp.add, total, _one_client(client, shared, setting))
-    server, _ = engine.serve(algorithm, mechanism, carry.server, total, key=key, k=number, setting=setting)
-    result: Carry = jax.block_until_ready(Carry(server, carry.clients))
+    client_ids, _ = spec.cohort.draw(engine.round_key(key, number, engine.COHORT), spec.population)
+    shared = Shared(rules, records, rules.method.broadcast(state.server), key, number)
+    total = _one_client(client_ids[0], shared, spec)
+    for client in client_ids[1:]:
+        total = jax.tree.map(jnp.add, total, _one_client(client, shared, spec))
+    server, _ = engine.serve(rules, state.server, total, key=key, k=number, spec=spec)
+    result: RoundState = jax.block_until_ready(RoundState(server, state.clients))
     return result

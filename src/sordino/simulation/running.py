@@ -31,15 +31,15 @@ from jax.extend.core import Literal
 import sordino
 from sordino.errors import LARGEST_SEED, NO_SUCH_SEED, InvalidInput, SordinoError, require
 from sordino.models.model import Batch
+from sordino.planning import Plan, ResolvedPlan
+from sordino.planning.resolved import Release
 from sordino.privacy.accountants import account_of, epsilon_of
 from sordino.privacy.events import Composed, of_run
 from sordino.privacy.guarantee import Certificate
 from sordino.privacy.ledger import Ledger, LedgerRecord, of_one_round, read_ledger
+from sordino.rounds.engine import ProgramSpec, RoundInfo, RoundState, run_rounds
 from sordino.simulation.checkpoint import load_checkpoint, save_checkpoint, write_atomically
-from sordino.simulation.engine import Carry, RoundInfo, Setting, run_rounds
-from sordino.simulation.planning import Plan, Resolved
-from sordino.simulation.record_planning import Release
-from sordino.simulation.tasks import Task
+from sordino.tasks import Task
 from sordino.types import Key, Observer
 
 __all__ = ["Progress", "Run", "environment", "load_model", "simulate"]
@@ -108,9 +108,10 @@ def simulate(
     require_seed(seed)
     require(chunk is None or chunk >= 1, "chunk", chunk, "must be at least 1")
     require(evaluate_every is None or evaluate_every >= 1, "evaluate_every", evaluate_every, "must be at least 1")
-    resolved = plan.resolve(task.d, task.clients, task)
+    resolved = plan.resolve(task.population)
     setting = setting_of(plan, resolved, task, chunk=chunk or choose_chunk(task, plan), transcript=transcript)
-    algorithm = resolved.algorithm
+    rules = resolved.rules.with_noise_in_client() if transcript else resolved.rules
+    algorithm = rules.method
     key = jax.random.key(seed)
     carry = initial_carry(algorithm, task, key)
     files = None if folder is None else RunFiles.open(folder, plan, task, resolved, seed, resume, setting)
@@ -128,13 +129,12 @@ def simulate(
             if files is not None:
                 files.record_releases(start, stop)
             carry, info = run_rounds(
-                algorithm,
-                resolved.mechanism,
+                rules,
                 task.records,
                 carry,
                 key,
                 jnp.int32(start),
-                setting=setting,
+                spec=setting,
                 rounds=stop - start,
             )
             require_bounded(algorithm, info, start, stop)
@@ -161,7 +161,7 @@ def simulate(
 
 def require_bounded(algorithm: Any, info: RoundInfo, start: int, stop: int) -> None:
     """Stop a run whose certificate is false: its method sends more than the bound that the noise was made for."""
-    count = int(np.sum(info.too_long))
+    count = int(np.sum(info.exceeds_limit))
     if count:
         rounds = f"round {start}" if stop == start + 1 else f"rounds {start} to {stop - 1}"
         raise SordinoError(
@@ -187,27 +187,28 @@ def usual_interval(rounds: int) -> int:
     return min(max(1, rounds // 20), 10_000)  # the ledger of a segment is written before it runs
 
 
-def setting_of(plan: Plan, resolved: Resolved, task: Task, *, chunk: int, transcript: bool = False) -> Setting:
+def setting_of(
+    plan: Plan, resolved: ResolvedPlan, task: Task, *, chunk: int, transcript: bool = False
+) -> ProgramSpec:
     """What the engine's program for this plan is compiled for."""
-    return Setting(
+    return ProgramSpec(
         loss=task.loss,
         cohort=plan.cohort,
         population=task.clients,
         largest=task.largest,
-        trust=resolved.trust,
         chunk=chunk,
         transcript=transcript,
-        extra=resolved.algorithm.extra_event(plan.relation) is not None,
+        shuffled=resolved.trust == "shuffle",
         devices=jax.local_device_count(),
         augment=task.augment,
     )
 
 
-def initial_carry(algorithm: Any, task: Task, key: Key) -> Carry:
+def initial_carry(algorithm: Any, task: Task, key: Key) -> RoundState:
     """w_0 and what the server and every client begin with."""
     w0 = task.initial(jax.random.fold_in(key, 2**31 - 1))
     clients = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (task.clients, *leaf.shape)), algorithm.init_client(w0))
-    return Carry(algorithm.init_server(w0), clients)
+    return RoundState(algorithm.init_server(w0), clients)
 
 
 def choose_chunk(task: Task, plan: Plan) -> int:
@@ -231,8 +232,7 @@ def room() -> float:
 def memory_of_a_client(task: Task, plan: Plan) -> float:
     """Bytes that training one client takes, roughly: some copies of the model, and its records."""
     record = 4 * int(np.prod(np.shape(task.data.x)[1:])) + 8
-    local = getattr(plan.algorithm, "local", None)
-    batch = getattr(local, "batch_size", None) or task.largest
+    batch = plan.method.batch_records or task.largest
     return 8 * 4 * task.d + 4 * record * min(task.largest, batch)
 
 
@@ -272,7 +272,7 @@ def load_model(path: str | Path) -> dict[str, np.ndarray]:
 
 
 def metrics_row(
-    rounds: int, measured: dict[str, float], info: RoundInfo, plan: Plan, resolved: Resolved
+    rounds: int, measured: dict[str, float], info: RoundInfo, plan: Plan, resolved: ResolvedPlan
 ) -> dict[str, Any]:
     """One line of metrics. Everything computed on private data stands under "not_private"."""
     ratio = float(np.mean(info.signal_to_noise))
@@ -295,7 +295,7 @@ def metrics_row(
     }
 
 
-def spent(rounds: int, plan: Plan, resolved: Resolved) -> dict[str, float | str]:
+def spent(rounds: int, plan: Plan, resolved: ResolvedPlan) -> dict[str, float | str]:
     """epsilon so far, against the observer who is promised something, and whose it is; "inf" for JSON."""
     total = resolved.certificate.total(resolved.promised)
     event = resolved.event_for(resolved.promised, rounds)
@@ -335,7 +335,14 @@ class RunFiles:
 
     @classmethod
     def open(
-        cls, folder: Path, plan: Plan, task: Task, resolved: Resolved, seed: int, resume: bool, setting: Setting
+        cls,
+        folder: Path,
+        plan: Plan,
+        task: Task,
+        resolved: ResolvedPlan,
+        seed: int,
+        resume: bool,
+        setting: ProgramSpec,
     ) -> RunFiles:
         """Create a run's folder, or take it up again."""
         ledger_path = folder / "ledger.jsonl"
@@ -429,7 +436,7 @@ def require_same_records(folder: Path, records: str, field: str, otherwise: str)
     require(known.read_text() == records, field, str(folder), f"{otherwise}: choose another name")
 
 
-def _digest_of_secrets(task: Task, seed: int, setting: Setting) -> bytes:
+def _digest_of_secrets(task: Task, seed: int, setting: ProgramSpec) -> bytes:
     """Of all that a release comes from beside the plan: records, first model, loss, changes to images, and the seed.
 
     And of the order in which sums are added up, on which last bits hang: the chunk follows from the largest client.
@@ -465,7 +472,7 @@ def _digest_of_generator() -> str:
     return digest_of(jax.random.bits(key_bits, (8,)), jax.random.normal(key_normal, (8,))).hex()
 
 
-def _description(plan: Plan, task: Task, resolved: Resolved, name: str, transcript: bool) -> dict[str, Any]:
+def _description(plan: Plan, task: Task, resolved: ResolvedPlan, name: str, transcript: bool) -> dict[str, Any]:
     """What the ledger's header says of the run: what `certify` needs again, and what a resumed run must agree with.
 
     Others may see it: it holds neither the seed, nor anything of the records, not even how many a client has.

@@ -20,9 +20,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from sordino.errors import require
+from sordino.planning import Plan, ResolvedPlan, Rules
+from sordino.rounds.engine import ProgramSpec, RoundInfo, RoundState, run_round
 from sordino.simulation.checkpoint import Bookmark
-from sordino.simulation.engine import Carry, Records, RoundInfo, Setting, run_round
-from sordino.simulation.planning import Plan, Resolved
 from sordino.simulation.running import (
     Run,
     digest_of,
@@ -39,7 +39,7 @@ from sordino.simulation.running import (
     spent,
     usual_interval,
 )
-from sordino.simulation.tasks import Measure, Task
+from sordino.tasks import Measure, Records, Task
 from sordino.types import Key
 
 __all__ = ["OutOfTime", "Point", "SweepProgress", "run_block", "sweep"]
@@ -62,7 +62,7 @@ class Point(NamedTuple):
 class Block:
     """Points that run at once: every one of `members` with every one of `seeds`."""
 
-    setting: Setting
+    setting: ProgramSpec
     rounds: int
     members: tuple[int, ...]  # one point for each set of numbers
     seeds: tuple[int, ...]
@@ -121,7 +121,7 @@ def sweep(
     require(evaluate_every is None or evaluate_every >= 1, "evaluate_every", evaluate_every, "must be at least 1")
     for point in points:
         require_seed(point.seed)
-    resolved = [point.plan.resolve(task.d, task.clients, task) for point in points]
+    resolved = [point.plan.resolve(task.population) for point in points]
     blocks = make_blocks(points, resolved, range(len(points)), task, chunk, at_a_time)
     whole = [block for block in blocks if not any(number in skip for number in block.points)]
     in_whole = {number for block in whole for number in block.points}
@@ -162,7 +162,7 @@ def sweep(
 
 def make_blocks(
     points: Sequence[Point],
-    resolved: Sequence[Resolved],
+    resolved: Sequence[ResolvedPlan],
     chosen: Sequence[int],
     task: Task,
     chunk: int | None,
@@ -209,7 +209,7 @@ def _shape(shape: tuple[int, ...], plan: Plan, task: Task, at_a_time: int | None
     if at_a_time is None and jax.default_backend() == "cpu":
         width = min(members, ON_A_CPU)
         return 1, width, equal_chunk(places, clients // width)
-    kept = jax.eval_shape(lambda: initial_carry(plan.algorithm, task, jax.random.key(0)))
+    kept = jax.eval_shape(lambda: initial_carry(plan.method, task, jax.random.key(0)))
     states = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(kept))
     # On an accelerator a point more costs little as long as there is room; chunks make up for what does not fit.
     most = at_a_time or max(1, min(int(4 * room() / states), 4 * clients // places))
@@ -224,45 +224,44 @@ def _pieces(length: int, most: int) -> list[list[int]]:
     return [[min(i, length - 1) for i in range(start, start + size)] for start in range(0, length, size)]
 
 
-def _structure(resolved: Resolved) -> Any:
+def _structure(resolved: ResolvedPlan) -> Any:
     """What makes a program: the kinds of things, and the shapes of their numbers."""
-    leaves, structure = jax.tree.flatten((resolved.algorithm, resolved.mechanism))
+    leaves, structure = jax.tree.flatten(resolved.rules)
     return structure, tuple((np.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
 
 
-def _numbers(resolved: Resolved) -> tuple[bytes, ...]:
+def _numbers(resolved: ResolvedPlan) -> tuple[bytes, ...]:
     """What a program is given, for comparing."""
-    return tuple(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves((resolved.algorithm, resolved.mechanism)))
+    return tuple(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(resolved.rules))
 
 
 @functools.partial(jax.jit, static_argnames=("setting", "measure"))
 def run_block(
-    algorithms: Any,
-    mechanisms: Any,
+    rules: Rules,
     records: Records,
     test: tuple[jax.Array, jax.Array],
-    carries: Carry,
+    carries: RoundState,
     keys: Key,
     first: jax.Array,
     stop: jax.Array,
     *,
-    setting: Setting,
+    setting: ProgramSpec,
     measure: Measure,
-) -> tuple[Carry, RoundInfo, dict[str, jax.Array]]:
+) -> tuple[RoundState, RoundInfo, dict[str, jax.Array]]:
     """Rounds [first, stop) of every seed and member: states, means of the diagnostics, and measures."""
 
-    def one_seed(carry: Carry, key: Key) -> Any:
-        def round_and_sum(k: jax.Array, so_far: tuple[Carry, RoundInfo]) -> tuple[Carry, RoundInfo]:
-            carry, info = run_round(algorithms, mechanisms, records, so_far[0], key, k, setting)
+    def one_seed(carry: RoundState, key: Key) -> Any:
+        def round_and_sum(k: jax.Array, so_far: tuple[RoundState, RoundInfo]) -> tuple[RoundState, RoundInfo]:
+            carry, info = run_round(rules, records, so_far[0], key, k, setting)
             return carry, jax.tree.map(lambda total, new: total + new, so_far[1], info)
 
-        shapes = jax.eval_shape(lambda: run_round(algorithms, mechanisms, records, carry, key, first, setting)[1])
+        shapes = jax.eval_shape(lambda: run_round(rules, records, carry, key, first, setting)[1])
         nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
         # The number of rounds is not part of the program: evaluations may lie closer together at the end.
         carry, total = jax.lax.fori_loop(first, stop, round_and_sum, (carry, nothing))
         means = jax.tree.map(lambda leaf: leaf / (stop - first), total)
-        means = means._replace(dropped=total.dropped, too_long=total.too_long)
-        return carry, means, jax.vmap(measure, in_axes=(0, None, None))(_params(algorithms, carry.server), *test)
+        means = means._replace(dropped=total.dropped, exceeds_limit=total.exceeds_limit)
+        return carry, means, jax.vmap(measure, in_axes=(0, None, None))(_params(rules, carry.server), *test)
 
     if keys.shape[0] > 1:
         return jax.vmap(one_seed)(carries, keys)
@@ -273,13 +272,13 @@ def run_block(
 
 def _params(algorithms: Any, servers: Any) -> jax.Array:
     """The models of all members."""
-    return jax.vmap(lambda algorithm, server: algorithm.params(server))(algorithms, servers)
+    return jax.vmap(lambda rules, server: rules.method.params(server))(algorithms, servers)
 
 
 def _run_one_block(
     block: Block,
     points: Sequence[Point],
-    resolved: Sequence[Resolved],
+    resolved: Sequence[ResolvedPlan],
     task: Task,
     evaluate_every: int | None,
     iterates: bool,
@@ -288,10 +287,9 @@ def _run_one_block(
 ) -> list[tuple[int, Run]]:
     started = time.perf_counter()
     answers = [resolved[number] for number in block.members]
-    algorithms = _stacked([answer.algorithm for answer in answers])
-    mechanisms = _stacked([answer.mechanism for answer in answers])
+    algorithms = _stacked([answer.rules for answer in answers])
     keys = jnp.stack([jax.random.key(seed) for seed in block.seeds])
-    given = (algorithms, mechanisms, task.records, task.test)
+    given = (algorithms, task.records, task.test)
     static = {"setting": block.setting, "measure": task.measure}
     first, carries = 0, _initial(algorithms, keys, task)
     histories: list[list[dict[str, Any]]] = [[] for _ in block.points]
@@ -312,7 +310,7 @@ def _run_one_block(
         carries, info, measured = run_block(*given, carries, keys, jnp.int32(start), jnp.int32(stop), **static)
         rows = _rows(len(block.points), info, measured)
         for number, history, (here, values) in zip(block.points, histories, rows, strict=True):
-            require_bounded(resolved[number].algorithm, here, start, stop)
+            require_bounded(resolved[number].method, here, start, stop)
             history.append(metrics_row(stop, values, here, points[number].plan, resolved[number]))
         if iterates:
             models.append(_models(algorithms, carries))
@@ -333,9 +331,9 @@ def _run_one_block(
 
 def _bookmark(
     block: Block,
-    answers: Sequence[Resolved],
+    answers: Sequence[ResolvedPlan],
     given: tuple[Any, ...],
-    carries: Carry,
+    carries: RoundState,
     keys: Key,
     static: dict[str, Any],
     every: int,
@@ -344,9 +342,8 @@ def _bookmark(
     """Where the block's state is kept: found again by the same program with the same numbers, and by no other."""
     rounds = jnp.int32([0, block.rounds, every])
     program = run_block.lower(*given, carries, keys, rounds[0], rounds[1], **static).as_text()
-    noise = repr([dict(answer.noise) for answer in answers])
-    algorithms, mechanisms, *_ = given
-    numbers = (algorithms, mechanisms, carries, jax.random.key_data(keys), rounds)
+    noise = repr([dict(answer.summary) for answer in answers])
+    numbers = (given[0], carries, jax.random.key_data(keys), rounds)
     return Bookmark(keep.folder, digest_of(keep.known, program, noise, numbers), seconds=keep.bookmark_every)
 
 
@@ -358,21 +355,21 @@ def _rows(points: int, info: RoundInfo, measured: dict[str, jax.Array]) -> Itera
         yield here, {name: float(value) for name, value in values.items()}
 
 
-def _without_memories(carries: Carry) -> Carry:
+def _without_memories(carries: RoundState) -> RoundState:
     """Nobody asks what clients keep after the last round, and it may be most of a file: zeros in its place."""
     return carries._replace(clients=jax.tree.map(jnp.zeros_like, carries.clients))
 
 
-def _models(algorithms: Any, carries: Carry) -> np.ndarray:
+def _models(algorithms: Any, carries: RoundState) -> np.ndarray:
     """The models of all points of a block, a row each."""
     w = jax.vmap(_params, in_axes=(None, 0))(algorithms, carries.server)
     return np.asarray(w).reshape(-1, w.shape[-1])
 
 
-def _initial(algorithms: Any, keys: Key, task: Task) -> Carry:
+def _initial(algorithms: Any, keys: Key, task: Task) -> RoundState:
     """States before the first round; seeds begin at different models. A client holds the states of all its runs."""
     over_members = jax.vmap(
-        lambda algorithm, key: initial_carry(algorithm, task, key), in_axes=(0, None), out_axes=Carry(0, 1)
+        lambda rules, key: initial_carry(rules.method, task, key), in_axes=(0, None), out_axes=RoundState(0, 1)
     )
     return jax.vmap(over_members, in_axes=(None, 0))(algorithms, keys)
 

@@ -16,7 +16,7 @@ from typing import IO, Any, Self
 from sordino.errors import InvalidInput, require
 from sordino.simulation.checkpoint import write_atomically
 from sordino.simulation.running import RECORDS, Run, digest_of, require_same_records, storable
-from sordino.simulation.tasks import Task
+from sordino.tasks import Task
 
 __all__ = ["SweepFiles", "one_at_a_time"]
 

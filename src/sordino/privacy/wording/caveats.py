@@ -17,6 +17,7 @@ ASSUME_OTHERS_ADD_NOISE = "every other client adds its noise and keeps it secret
 # A client that also sees the models can subtract its own noise from them.
 ASSUME_OTHERS_HONEST = f"{ASSUME_OTHERS_ADD_NOISE}, and is not the model user itself"
 ASSUME_SERVER_TRUSTED = "the server adds the noise and reveals no update"
+ASSUME_HONEST_SHUFFLER = "the shuffler is honest and the other clients add their noise"
 ASSUME_SAME_DATA = "all composed runs use the same data, held by the same clients"
 ASSUME_INDEPENDENT_RUNS = "the composed runs draw their noise and their samples independently, without a shared seed"
 
@@ -34,11 +35,6 @@ def assume_record_samplings_hidden(observer: Observer) -> str:
 def assume_shuffler(messages: int, *, others: bool = False) -> str:
     """A shuffler separates messages from senders; `others` leaves out the observer's own message."""
     return f"a shuffler hides which client sent which of {messages}{' other' * others} messages"
-
-
-def assume_honest_shuffler() -> str:
-    """The assumption of the shuffle calculator."""
-    return "the shuffler is honest and the other clients add their noise"
 
 
 def assume_secure_aggregation(rounds: int) -> str:

@@ -6,9 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from sordino.privacy.wording.caveats import Warning
 from sordino.privacy.wording.figures import format_delta, format_epsilon
-from sordino.types import Observer
+from sordino.types import Observer, Warning
 
 if TYPE_CHECKING:  # guarantee.py prints itself through this module
     from sordino.privacy.guarantee import Certificate, Guarantee
@@ -17,6 +16,7 @@ __all__ = [
     "SELECTION_NOT_COVERED",
     "SHARED_NOISE",
     "SHORT_WARNINGS",
+    "TUNING_NOT_COVERED",
     "certificate_text",
     "comparison_warnings",
     "epsilon_context",
@@ -148,18 +148,22 @@ def results_line(certificate: Certificate, claim: str | None = None) -> str:
 
 def table_note(certificate: Certificate) -> str:
     """The column `epsilon_of` of a sweep's table: what each epsilon column states, and the codes of the warnings."""
-    notes = [
-        f"epsilon_{g.observer.replace(' ', '_')}: {_protected(g)}, {g.relation}, against the {g.observer}, "
+    notes = {
+        g.observer: f"epsilon_{g.observer.replace(' ', '_')}: {_protected(g)}, {g.relation}, against the {g.observer}, "
         f"over all {g.rounds} rounds, {g.accountant}{_assuming(g.assumptions)}"
-        for g in certificate.totals
-    ]
+        for g in certificate.totals  # of several totals, the table holds the last
+    }
     codes = ", ".join(warning.code for warning in certificate.warnings)
-    return " | ".join([*notes, *([f"warnings: {codes}"] if codes else [])])
+    return " | ".join([*notes.values(), *([f"warnings: {codes}"] if codes else [])])
 
 
 SELECTION_NOT_COVERED = (
     "Each certificate covers a single run whose settings were fixed in advance. Choosing among runs by their results "
     "is not covered, even if the results are measured on public data: every compared model was trained on private data."
+)
+TUNING_NOT_COVERED = (
+    "Each epsilon covers one run by itself. Its settings (learning rates, bounds) were usually chosen by results on "
+    "the same data, by the paper's authors or by us. No epsilon covers that choice, or an observer who sees several runs."
 )
 SHARED_NOISE = "Methods with the same seed share their noise, so no guarantee holds for an observer who sees several."
 

@@ -1,6 +1,6 @@
 """Paper 4, the theorems measured: rates in K without noise, and the private bound with its missing factor.
 
-    python -m sordino.experiments.papers.paper4.convergence [--quick]
+    python -m experiments.paper4.convergence [--quick]
 
 *Rate.* alpha-NormEC as Corollary 1 has it: server normalization, alpha > beta, g_i^0 = grad f_i(x^0) + e with
 ||e|| = R = D / sqrt(K+1), gamma = (beta / L_max) D / ((alpha + D) sqrt(K+1)). For each K there are runs from several
@@ -41,9 +41,11 @@ from sordino.data import robust_regression
 from sordino.experiments.provenance import commit_of_the_code, provenance
 from sordino.mechanisms import none
 from sordino.models import Batch
+from sordino.planning.cohort import Cohort, FullCohort, PoissonCohort
+from sordino.planning.resolved import Rules
 from sordino.privacy.published import normec_noise
-from sordino.simulation.cohort import Cohort, Full, Poisson
-from sordino.simulation.engine import Carry, Setting, run_round
+from sordino.rounds.engine import ProgramSpec, RoundState, run_round
+from sordino.types import Trust
 
 ROOT = Path()  # run from the root of a clone
 RESULTS, FIGURES = ROOT / "results" / "paper4", ROOT / "docs" / "figures"
@@ -98,16 +100,18 @@ def gradient_norms(
 ) -> jax.Array:
     """||grad f(x^k)|| for k = 0, ..., K through the engine, from x^0 and the memories g_i^0 on."""
     task = problem.task
-    setting = Setting(task.loss, cohort or Full(), N, task.largest, trust, N)
+    cohort = cohort or FullCohort()
+    spec = ProgramSpec(task.loss, cohort, N, task.largest, chunk=N)
+    rules = Rules.of(method, mechanism, Trust(trust), cohort, N)
     server = method.init_server(x0)
     if isinstance(memory, jax.Array):
         server = server._replace(g=memory.mean(axis=0))
 
-    def one(carry: Carry, k: jax.Array) -> tuple[Carry, jax.Array]:
+    def one(carry: RoundState, k: jax.Array) -> tuple[RoundState, jax.Array]:
         norm = jnp.linalg.norm(jax.grad(problem.f)(carry.server.x))
-        return run_round(method, mechanism, task.records, carry, key, k, setting)[0], norm
+        return run_round(rules, task.records, carry, key, k, spec)[0], norm
 
-    return jax.lax.scan(one, Carry(server, memory), jnp.arange(K + 1))[1]
+    return jax.lax.scan(one, RoundState(server, memory), jnp.arange(K + 1))[1]
 
 
 def started(problem: Problem, x0: jax.Array, R: float) -> jax.Array:
@@ -123,8 +127,8 @@ def rate(problem: Problem, horizons: tuple[int, ...]) -> dict[str, Any]:
         R = D / math.sqrt(K + 1)
         gamma = BETA / problem.L_max * D / (ALPHA + D) / math.sqrt(K + 1)
         bound = so.smoothed_normalize(ALPHA)
-        method = so.error_feedback(beta=BETA, server_lr=gamma, bound=bound, server_normalization=True, R=R)
-        assert method.warnings() == ()
+        method = so.error_feedback(beta=BETA, server_lr=gamma, bound=bound, server_normalization=True)
+        assert BETA < ALPHA + R  # the precondition of Corollary 1
 
         def norms_from(x0: jax.Array, method: Any = method, R: float = R, K: int = K) -> jax.Array:
             return gradient_norms(problem, method, none(), x0, started(problem, x0, R), K, key)
@@ -147,8 +151,8 @@ def private_bound(problem: Problem, K: int, seeds: int, sigma: float) -> dict[st
     R, alpha = 2 * beta, beta
     gamma = beta * R / (alpha + R) / problem.L_max
     bound = so.smoothed_normalize(alpha)
-    method = so.error_feedback(beta=beta, server_lr=gamma, bound=bound, server_normalization=True, R=R)
-    assert method.warnings() == ()
+    method = so.error_feedback(beta=beta, server_lr=gamma, bound=bound, server_normalization=True)
+    assert beta < alpha + R  # the precondition of the theorem
     memory = started(problem, problem.x0, R)
 
     def one(key: jax.Array) -> jax.Array:
@@ -173,13 +177,13 @@ def beyond(problem: Problem, K: int) -> dict[str, float]:
     gamma, beta, alpha = 0.5 / problem.L, 0.1, 0.1
     usual: dict[str, Any] = {"beta": beta, "server_lr": gamma, "bound": so.smoothed_normalize(alpha)}
     cases: dict[str, tuple[dict[str, Any], Cohort]] = {
-        "everybody": ({}, Full()),
-        "half of the clients": ({}, Poisson(0.5)),
-        "a fifth of the clients": ({}, Poisson(0.2)),
-        "2 local steps": ({"local_steps": 2, "local_lr": gamma}, Full()),
-        "5 local steps": ({"local_steps": 5, "local_lr": gamma}, Full()),
-        "5 local steps, a tenth as long": ({"local_steps": 5, "local_lr": gamma / 10}, Full()),
-        "a fifth of the clients, 5 local steps": ({"local_steps": 5, "local_lr": gamma}, Poisson(0.2)),
+        "everybody": ({}, FullCohort()),
+        "half of the clients": ({}, PoissonCohort(0.5)),
+        "a fifth of the clients": ({}, PoissonCohort(0.2)),
+        "2 local steps": ({"local_steps": 2, "local_lr": gamma}, FullCohort()),
+        "5 local steps": ({"local_steps": 5, "local_lr": gamma}, FullCohort()),
+        "5 local steps, a tenth as long": ({"local_steps": 5, "local_lr": gamma / 10}, FullCohort()),
+        "a fifth of the clients, 5 local steps": ({"local_steps": 5, "local_lr": gamma}, PoissonCohort(0.2)),
     }
     cases_of: dict[str, tuple[Any, Any, Cohort]] = {
         name: (
@@ -190,7 +194,7 @@ def beyond(problem: Problem, K: int) -> dict[str, float]:
         for name, (options, cohort) in cases.items()
     }
     without_memory = so.dp_sgd(server_lr=gamma * beta, bound=so.smoothed_normalize(alpha))
-    cases_of["everybody, no memory (DP-SGD)"] = (without_memory, (), Full())
+    cases_of["everybody, no memory (DP-SGD)"] = (without_memory, (), FullCohort())
     found, key = {}, jax.random.key(0)
     for name, (method, memory, cohort) in cases_of.items():
 
@@ -208,7 +212,7 @@ def row(name: str, column: str, mean: float, paper: float | None = None) -> dict
 
 def write(name: str, metric: str, rows: list[dict[str, Any]], commit: str, note: str = "") -> None:
     """A result; these runs are measurements of convergence and promise nobody anything."""
-    made = provenance("python -m sordino.experiments.papers.paper4.convergence", commit)
+    made = provenance("python -m experiments.paper4.convergence", commit)
     result = {"name": name, "metric": metric, "rows": rows, "guarantees": [], "provenance": made}
     result |= {"note": note} if note else {}
     RESULTS.mkdir(parents=True, exist_ok=True)

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
+from experiments import merge_parts
+from experiments.merge_parts import merged
 from sordino.errors import InvalidInput
-from sordino.experiments import joining
-from sordino.experiments.joining import joined
 from sordino.experiments.specs import find_spec
 
 CELLS = [("beta 0.01", "norm-ec"), ("beta 0.1", "norm-ec"), ("beta 0.01", "clip21")]
@@ -38,7 +38,7 @@ def part(cells, commit="aaa", date="2026-01-01", command="first", **made):
 def test_rows_stand_in_the_order_of_the_table_and_every_commit_is_named():
     older = part([CELLS[2]], earlier_commits=["zzz"])
     newer = part([CELLS[1], CELLS[0]], commit="bbb", date="2026-01-02", command="second")
-    result = joined([newer, older], CELLS, scope="most of it", note="Two runs.")
+    result = merged([newer, older], CELLS, scope="most of it", note="Two runs.")
     assert [(row["row"], row["column"], row["mean"]) for row in result["rows"]] == [
         ("beta 0.01", "norm-ec", 1.0),
         ("beta 0.1", "norm-ec", 0.0),
@@ -67,10 +67,10 @@ def test_what_does_not_belong_together_is_refused(change, field):
     other = copy.deepcopy(second)
     change(other)
     with pytest.raises(InvalidInput) as error:
-        joined([first, other], CELLS, scope="", note="")
+        merged([first, other], CELLS, scope="", note="")
     assert error.value.field == field
     with pytest.raises(InvalidInput, match="two results"):
-        joined([first], CELLS, scope="", note="")
+        merged([first], CELLS, scope="", note="")
 
 
 def test_the_command_joins_results_and_curves(tmp_path, monkeypatch, capsys):
@@ -82,8 +82,8 @@ def test_the_command_joins_results_and_curves(tmp_path, monkeypatch, capsys):
         (folder / f"{name}-curves.csv").write_text(f"panel,line,round,accuracy\n{row},{column},10,50\n")
     paths = [str(folder / f"{name}.json") for name in ("b", "a")]
     whole = folder / "table3.json"
-    monkeypatch.setattr(sys, "argv", ["joining", *paths, "--to", str(whole), "--scope", "two", "--note", "A note."])
-    joining.main()
+    monkeypatch.setattr(sys, "argv", ["merge_parts", *paths, "--to", str(whole), "--scope", "two", "--note", "A note."])
+    merge_parts.main()
     result = json.loads(whole.read_text())
     assert [(row["row"], row["column"]) for row in result["rows"]] == [cells[0], cells[3]]
     assert (folder / "table3-curves.csv").read_text().splitlines() == [
@@ -91,9 +91,11 @@ def test_the_command_joins_results_and_curves(tmp_path, monkeypatch, capsys):
         f"{cells[3][0]},{cells[3][1]},10,50",
         f"{cells[0][0]},{cells[0][1]},10,50",
     ]
-    monkeypatch.setattr(sys, "argv", ["joining", paths[0], paths[0], "--to", str(whole), "--scope", "", "--note", ""])
+    monkeypatch.setattr(
+        sys, "argv", ["merge_parts", paths[0], paths[0], "--to", str(whole), "--scope", "", "--note", ""]
+    )
     with pytest.raises(SystemExit) as stopped:
-        joining.main()
+        merge_parts.main()
     assert stopped.value.code == 2
     assert "are in two parts: leave one out" in capsys.readouterr().err
     assert json.loads(whole.read_text()) == result  # as before

@@ -1,6 +1,6 @@
 """Paper 4, Table 3 with its models evaluated as the code that the paper builds on might do it.
 
-    python -m sordino.experiments.papers.paper4.evaluations --only '^beta 1, dp-sgd$' [--set SECTION.KEY=VALUE]
+    python -m experiments.paper4.evaluations --only '^beta 1, dp-sgd$' [--set SECTION.KEY=VALUE]
 
 *Statistics.* Batch normalization in PyTorch keeps averages of the means and variances of the batches that it trains on,
 
@@ -37,9 +37,8 @@ from sordino.experiments.provenance import commit_of_the_code, provenance
 from sordino.experiments.specs import find_spec
 from sordino.models.model import Array, Params
 from sordino.models.resnet20 import scores
-from sordino.simulation.engine import Records
 from sordino.simulation.sweep import Point, sweep
-from sordino.simulation.tasks import Task
+from sordino.tasks import Records, Task
 from sordino.types import Key
 
 MOMENTUM = 0.1  # m
@@ -161,12 +160,12 @@ def main() -> None:
     runs = sweep(planned, task, evaluate_every=spec.evaluate_every(False), iterates=True)
     rows: list[dict[str, Any]] = []
     for point, run in zip(points, runs, strict=True):
-        cell, batch_size = point.cell, point.config.file.algorithm.batch_size
+        cell, batch_size = point.cell, point.config.file.algorithm.model_dump()["batch_size"]
         for way, found in evaluated(task, run.iterates[-5:], batch_size, jax.random.key(seed), dtype).items():
             row = {"row": cell.row, "column": f"{cell.column}{way}", "paper": cell.paper, "mean": round(100 * found, 3)}
             rows.append(row | {"std": None, "seeds": [seed]})
             print(rows[-1], flush=True)
-    parts = ["python -m sordino.experiments.papers.paper4.evaluations", f"--only '{given.only}'"]
+    parts = ["python -m experiments.paper4.evaluations", f"--only '{given.only}'"]
     command = " ".join(parts + [f"--set {change}" for change in given.set])
     metric = "test accuracy (%), mean of the last three rounds, evaluated in four ways"
     result = {"name": "table3-evaluations", "scope": spec.scope, "metric": metric, "rows": rows}

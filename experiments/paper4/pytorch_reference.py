@@ -1,6 +1,6 @@
 """Cells of paper 4's Table 3 in PyTorch: a second implementation, to tell our mistakes from the paper's settings.
 
-    python -m sordino.experiments.papers.paper4.in_pytorch --method dp-sgd --beta 0.01 --gamma 1 --data cifar10.npz
+    python -m experiments.paper4.pytorch_reference --method dp-sgd --beta 0.01 --gamma 1 --data cifar10.npz
 
 It shares no line with ours: layers, first weights, batch statistics with running averages, epochs in shuffled order and
 seeds are PyTorch's, numbers are float32. Only the setting is the same: ten workers with 32 images each, which are

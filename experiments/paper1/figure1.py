@@ -1,6 +1,6 @@
 """Paper 1, Figure 1: the step size at the start.
 
-    python -m sordino.experiments.papers.paper1.figure1 [--seeds 5] [--out results/paper1] [--commit HASH]
+    python -m experiments.paper1.figure1 [--seeds 5] [--out results/paper1] [--commit HASH]
 
 On the linear regression of Appendix G with d = 100, for M from 100 to 10,000: naive (3), corrected (6) or (8), and the
 target (5), which knows the updates before noise. The runs are the files of Figure 2, of one round and other M.
@@ -20,8 +20,10 @@ import numpy as np
 import sordino as so
 from sordino.config import Config, load_config
 from sordino.experiments.provenance import provenance
+from sordino.experiments.specs import PAPERS
+from sordino.tasks import Population
 
-RUNS = Path(__file__).parent / "runs"
+RUNS = PAPERS / "paper1" / "runs"
 ROWS = ("local-gaussian", "local-privunit")
 MS = (100, 300, 1000, 3000, 10_000)
 
@@ -44,7 +46,7 @@ def figure_1(seeds: int) -> list[dict[str, Any]]:
         for M in MS:
             config = run_of(row, M)
             plan, task = config.plan(), config.task()
-            silent = so.plan(plan.algorithm, rounds=1)
+            silent = so.plan(plan.method, rounds=1)
             found: dict[str, list[float]] = {"naive": [], "corrected": [], "target": []}
             for seed in range(seeds):
                 Delta = so.simulate(silent, task, seed=seed, transcript=True).transcript[0][2][0].astype(np.float64)
@@ -94,9 +96,9 @@ def main() -> None:
     guarantees = []
     for row in ROWS:
         for M in MS:
-            certificate = run_of(row, M).plan().resolve(100, M).certificate
+            certificate = run_of(row, M).plan().resolve(Population(100, M)).certificate
             guarantees.append({"row": cell_of(row, M), "column": "all", **certificate.to_json()})
-    command = f"python -m sordino.experiments.papers.paper1.figure1 --seeds {options.seeds}"
+    command = f"python -m experiments.paper1.figure1 --seeds {options.seeds}"
     result = {
         "name": "figure1",
         "metric": "global step size at the start",

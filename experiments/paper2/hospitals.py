@@ -1,6 +1,6 @@
 """Four hospitals: a table over seeds in results/paper2/hospitals.json, and a figure.
 
-    python -m sordino.experiments.papers.paper2.hospitals
+    python -m experiments.paper2.hospitals
 
 For each epsilon the run file of that name trains the federated model; beside it, with the same method and the same
 privacy, each hospital alone and a curator who holds all patients (central DP), and all patients without privacy. The
@@ -22,9 +22,10 @@ from scipy import stats
 import sordino as so
 from sordino.config import load_config
 from sordino.experiments.provenance import provenance
-from sordino.simulation.tasks import Task
+from sordino.experiments.specs import PAPERS
+from sordino.tasks import Task
 
-HERE, ROOT = Path(__file__).parent, Path()  # results and figures go below the root of a clone
+ROOT = Path()  # results and figures go below the root of a clone
 EPSILONS = ("0.5", "1", "2", "4", "8")
 SEEDS = range(20)
 
@@ -43,7 +44,8 @@ def cells(task: Task) -> Iterator[tuple[str, str, Any, Task]]:
     alone = [holder(task, i, 1) for i in range(task.clients)]
     pooled = holder(task, 0, task.clients)
     for epsilon in EPSILONS:
-        plan = load_config(HERE / "runs" / f"heart-eps{epsilon}.toml").plan()
+        plan = load_config(PAPERS / "paper2" / "runs" / f"heart-eps{epsilon}.toml").plan()
+        assert isinstance(plan.delta, tuple)  # one a hospital
         yield f"eps {epsilon}", "federated", plan, task
         for name, delta, own in zip(task.data.names, plan.delta, alone, strict=True):
             yield f"eps {epsilon}", f"{name} alone", replace(plan, delta=delta), own
@@ -98,7 +100,7 @@ def main() -> None:
         "metric": "test accuracy (%), ci95 is half of the 95 % interval of the mean",
         "rows": rows,
         "guarantees": guarantees,
-        "provenance": provenance("python -m sordino.experiments.papers.paper2.hospitals"),
+        "provenance": provenance("python -m experiments.paper2.hospitals"),
     }
     path = ROOT / "results/paper2/hospitals.json"
     path.parent.mkdir(parents=True, exist_ok=True)

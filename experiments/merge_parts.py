@@ -1,6 +1,6 @@
-"""Parts of one table, run apart, as one result with its curves.
+"""Merge parts of one table that were run separately into one result with its curves.
 
-python -m sordino.experiments.joining PART.json ... --to results/paper4/table3.json --scope TEXT --note TEXT
+python -m experiments.merge_parts PART.json ... --to results/paper4/table3.json --scope TEXT --note TEXT
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ import csv
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 from sordino.errors import require
+from sordino.experiments.pictures import draw_curves
 from sordino.experiments.specs import FigureSpec, find_spec
+from sordino.report.results import Result
 
-__all__ = ["join_curves", "joined"]
+__all__ = ["merge_curves", "merged"]
 
 
-def joined(parts: list[dict[str, Any]], cells: list[tuple[str, str]], *, scope: str, note: str) -> dict[str, Any]:
-    """One result, rows and certificates in the order of `cells`; its commit and date are those of the newest part."""
+def merged(parts: list[Result], cells: list[tuple[str, str]], *, scope: str, note: str) -> Result:
+    """One result with rows and certificates in the order of `cells`, and the commit and date of the newest part."""
     require(len(parts) > 1, "parts", len(parts), "give two results or more")
     first = parts[0]
     for part in parts:
@@ -32,10 +33,10 @@ def joined(parts: list[dict[str, Any]], cells: list[tuple[str, str]], *, scope: 
     order = [cell for cell in cells if cell in rows]
     strange = rows.keys() - set(order)
     require(not strange, "cells", sorted(strange), "are not of this table")
-    made = sorted((part["provenance"] for part in parts), key=lambda made: str(made["date"]))
-    commits = [commit for each in made for commit in (*each.get("earlier_commits", []), each["commit"])]
+    provenances = sorted((part["provenance"] for part in parts), key=lambda made: str(made["date"]))
+    commits = [commit for each in provenances for commit in (*each.get("earlier_commits", []), each["commit"])]
     earlier = [commit for commit in dict.fromkeys(commits) if commit != commits[-1]]
-    command = "; ".join(dict.fromkeys(each["command"] for each in made))
+    command = "; ".join(dict.fromkeys(each["command"] for each in provenances))
     choosing = [part["choosing"] for part in parts if "choosing" in part]
     return {
         "name": first["name"],
@@ -46,11 +47,11 @@ def joined(parts: list[dict[str, Any]], cells: list[tuple[str, str]], *, scope: 
         "rows": [rows[cell] for cell in order],
         "guarantees": [certificates[cell] for cell in order],
         **({"choosing": choosing[0]} if choosing else {}),
-        "provenance": {**made[-1], "command": command, **({"earlier_commits": earlier} if earlier else {})},
+        "provenance": {**provenances[-1], "command": command, **({"earlier_commits": earlier} if earlier else {})},
     }
 
 
-def _by_cell(parts: list[dict[str, Any]], field: str) -> dict[tuple[str, str], dict[str, Any]]:
+def _by_cell(parts: list[Result], field: str) -> dict[tuple[str, str], Result]:
     entries = [entry for part in parts for entry in part[field]]
     counts = Counter((entry["row"], entry["column"]) for entry in entries)
     twice = [cell for cell, count in counts.items() if count > 1]
@@ -58,10 +59,8 @@ def _by_cell(parts: list[dict[str, Any]], field: str) -> dict[tuple[str, str], d
     return {(entry["row"], entry["column"]): entry for entry in entries}
 
 
-def join_curves(figure: FigureSpec, parts: list[Path], to: Path) -> None:
-    """The numbers of all parts below each other, those of a panel together, and their picture."""
-    from sordino.report.figures import plot_curves, write_numbers
-
+def merge_curves(figure: FigureSpec, parts: list[Path], to: Path) -> None:
+    """Write the numbers of all parts, panel by panel, and their picture."""
     numbers = []
     for part in parts:
         with part.open(newline="") as file:
@@ -70,33 +69,32 @@ def join_curves(figure: FigureSpec, parts: list[Path], to: Path) -> None:
         numbers += [(panel, line, float(x), float(y)) for panel, line, x, y in rows]
     panels = list(dict.fromkeys(panel for panel, *_ in numbers))
     numbers.sort(key=lambda row: panels.index(row[0]))  # stable: lines keep the order of the parts
-    write_numbers(figure, numbers, to.with_suffix(".csv"))
-    plot_curves(figure, numbers, to)
+    draw_curves(figure, numbers, to)
 
 
 def main() -> None:
-    """Read the parts, write the whole."""
+    """Read the parts and write the whole."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="+", type=Path, help="results of one table")
-    parser.add_argument("--to", required=True, type=Path, help="the joined result")
+    parser.add_argument("--to", required=True, type=Path, help="the merged result")
     parser.add_argument("--scope", required=True, help="what of the table it is")
     parser.add_argument("--note", required=True, help="what a reader must know")
     given = parser.parse_args()
     try:
-        _join(given)
+        _merge(given)
     except (OSError, ValueError) as error:  # SordinoError is a ValueError
         parser.error(str(error))
 
 
-def _join(given: argparse.Namespace) -> None:
+def _merge(given: argparse.Namespace) -> None:
     parts = [json.loads(path.read_text()) for path in given.parts]
     spec = find_spec(f"{given.to.parent.name}-{parts[0]['name']}")
     cells = [(point.cell.row, point.cell.column) for point in spec.points(quick=False)]
-    result = joined(parts, cells, scope=given.scope, note=given.note)
+    result = merged(parts, cells, scope=given.scope, note=given.note)
     for figure in spec.file.figures:
-        require(figure.kind == "curves", "figures", figure.kind, "only curves can be joined")
+        require(figure.kind == "curves", "figures", figure.kind, "only curves can be merged")
         curves = [path.with_name(f"{path.stem}-{figure.name}.csv") for path in given.parts]
-        join_curves(figure, curves, given.to.with_name(f"{given.to.stem}-{figure.name}.png"))
+        merge_curves(figure, curves, given.to.with_name(f"{given.to.stem}-{figure.name}.png"))
     given.to.write_text(json.dumps(result, indent=1, allow_nan=False) + "\n")
 
 

@@ -1,4 +1,4 @@
-"""Rates of Theorems 2.1, 2.3 and D.1, measured: `python -m sordino.experiments.papers.paper2.slopes`.
+"""Rates of Theorems 2.1, 2.3 and D.1, measured: `python -m experiments.paper2.slopes`.
 
 Each case is a problem with a known minimiser. One of n, M, d and epsilon varies at a time; the slope of log excess risk
 against its logarithm, with its 95 % interval, stands beside the theorem's. Then the rounds that Noisy MB-SGD and its
@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 import sordino as so
-from sordino.experiments.papers.paper2.hospitals import ROOT
+from experiments.paper2.hospitals import ROOT
 from sordino.experiments.provenance import provenance
 
 BASE = {"n": 200, "M": 10, "d": 10, "epsilon": 1.0}
@@ -118,7 +118,9 @@ def bound(case: Case, setting: dict[str, Any]) -> float:
     task, R = task_of(case.loss, n, M, d), case.rounds or n // ONCE["batch_size"]
     method = case.method(**case.settings)
     plan = so.plan(method, rounds=R, epsilon=setting["epsilon"], delta=DELTA, trust="local")
-    std = float(plan.resolve(d, M, task).mechanism.each.noise_std[0])
+    numbers = plan.resolve(task.population).rules.numbers
+    assert numbers is not None
+    std = float(numbers.noise_std[0])
     mu, D, V2 = float(method.mu), float(method.radius), d * std**2 / M
     if mu == 0:
         return D * math.sqrt(V2 / R)
@@ -215,7 +217,7 @@ def main() -> None:
         "rows": rows,
         "rounds": found,
         "guarantees": [],
-        "provenance": provenance("python -m sordino.experiments.papers.paper2.slopes"),
+        "provenance": provenance("python -m experiments.paper2.slopes"),
     }
     (ROOT / "results/paper2/slopes.json").write_text(json.dumps(result, indent=1) + "\n")
 

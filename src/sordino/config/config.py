@@ -1,0 +1,94 @@
+"""A checked run file, and the task and the plan that it describes."""
+
+from __future__ import annotations
+
+import inspect
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sordino.config.locate import Source, located
+from sordino.config.schema import File, registries
+from sordino.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from sordino.planning import Plan, ResolvedPlan
+    from sordino.tasks import Task
+    from sordino.types import Bounder
+
+__all__ = ["Config"]
+
+
+@dataclass(frozen=True)
+class Config:
+    """One run."""
+
+    source: Source
+    file: File
+
+    @property
+    def path(self) -> Path:
+        """Where the file lies."""
+        return self.source.path
+
+    @property
+    def changed(self) -> str:
+        """The text of the file with the changes of --set."""
+        return self.source.changed
+
+    @property
+    def task_key(self) -> str:
+        """Equal for files with the same task."""
+        return self.file.task.model_dump_json()
+
+    def located(self, *sections: str) -> AbstractContextManager[None]:
+        """Within it, errors about values of these sections name the file and the line."""
+        return located(self.source, self.file, *sections)
+
+    def task(self) -> Task:
+        """The task; reads the data."""
+        from sordino.tasks import task
+
+        with self.located("task"):
+            return task(**self.file.task.model_dump(exclude={"options"}), **self.file.task.options)
+
+    def plan(self) -> Plan:
+        """The plan, not yet resolved for a task."""
+        from sordino.planning import plan
+
+        run, privacy = self.file.run, self.file.privacy
+        with self.located("algorithm", "bound"):
+            section = self.file.algorithm
+            algorithm = registries().methods[section.name](bound=self._bound(), **section.model_dump(exclude={"name"}))
+        with self.located("privacy", "run"):
+            return plan(
+                algorithm,
+                rounds=run.rounds,
+                cohort=run.cohort,
+                epsilon=privacy.epsilon,
+                delta=privacy.delta,
+                mechanism=privacy.mechanism,
+                trust=privacy.trust,
+                relation=privacy.relation,
+                **privacy.options,
+            )
+
+    def resolve(self, plan: Plan, task: Task) -> ResolvedPlan:
+        """The plan for the task."""
+        with self.located("run", "privacy", "algorithm", "bound"):
+            return plan.resolve(task.population)
+
+    def _bound(self) -> Bounder | None:
+        bounders = registries().bounders
+        given = self.file.bound.model_dump(exclude_none=True)
+        if len(given) > 1:
+            *names, last = bounders
+            raise InvalidInput("bound", given, f"give one of {', '.join(names)} and {last}")
+        for name, value in given.items():
+            arguments = list(inspect.signature(bounders[name]).parameters)
+            try:
+                return bounders[name](**({arguments[0]: value} if len(arguments) == 1 else value))
+            except TypeError as error:  # of adaptive_clip = {...}
+                raise InvalidInput(name, value, f"other keys are needed: {error}") from None
+        return None

@@ -1,0 +1,164 @@
+"""A run file as text: reading it, changing it by --set, and naming the place of a value in error messages."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import tomlkit
+from pydantic import ValidationError
+from tomlkit.exceptions import TOMLKitError
+
+from sordino.config.schema import File, Section, registries
+from sordino.errors import InvalidInput, Refused, SordinoError, require
+
+__all__ = ["Source", "invalid_input", "located", "read"]
+
+BARE_KEY = r"[A-Za-z0-9_-]+"  # of TOML
+KEYS_IN_MODEL = ("hidden", "norm", "dtype", "input_shape")  # errors about them are errors about `[task] model`
+
+
+class Source(NamedTuple):
+    """A run file, and the changes that --set made to it."""
+
+    path: Path
+    text: str
+    changed: str  # the text with the changes
+    set_keys: frozenset[tuple[str, str]]  # (section, key) of each change
+
+    def place(self, section: str, key: str = "", name: str | None = None) -> str:
+        """File, line and name of a key, or of its section if the key is not there; --set instead of the line."""
+        name = name or f"[{section}] {key}".rstrip()
+        if (section, key) in self.set_keys:
+            return f"{self.path}, --set: {name}"
+        line = self.line(section, key) or self.line(section)
+        return f"{self.path}:{line}: {name}" if line else f"{self.path}: {name}"
+
+    def line(self, section: str, key: str = "") -> int | None:
+        """The line of a key, or of its section's header for an empty key; the first line is 1."""
+        inside = False
+        for number, line in enumerate(self.text.splitlines(), 1):
+            header = re.match(r"\s*\[\s*([\w.-]+)\s*\]", line)
+            if header:
+                inside = header[1] == section
+            found = header if not key else re.match(rf"\s*{re.escape(key)}\s*=", line)
+            if inside and found:
+                return number
+        return None
+
+
+def read(path: Path, changes: tuple[str, ...] = ()) -> tuple[Source, dict[str, Any]]:
+    """The file and its values after the changes, each written section.key=value."""
+    try:
+        text = path.read_text()
+        values = tomllib.loads(text)
+    except OSError as error:
+        raise InvalidInput("file", str(path), f"cannot be read ({error.strerror}): check the path") from None
+    except UnicodeDecodeError:
+        raise InvalidInput("file", str(path), "is not text: give a TOML file") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidInput("file", str(path), f"is not valid TOML: {error}") from None
+    if not changes:
+        return Source(path, text, text, frozenset()), values
+    document = tomlkit.parse(text)
+    set_keys = frozenset([_set(document, change) for change in changes])
+    changed = tomlkit.dumps(document)
+    return Source(path, text, changed, set_keys), tomllib.loads(changed)
+
+
+def _set(document: tomlkit.TOMLDocument, change: str) -> tuple[str, str]:
+    """Write section.key=value into the document. The value is TOML; anything else is taken as plain text."""
+    name, equals, literal = change.partition("=")
+    section, dot, key = name.strip().partition(".")
+    if not (equals and dot and re.fullmatch(BARE_KEY, section) and re.fullmatch(BARE_KEY, key)):
+        raise InvalidInput("set", change, "write section.key=value, for instance run.rounds=50")
+    try:
+        value = tomlkit.parse(f"value = {literal.strip()}").item("value")
+    except TOMLKitError:
+        value = tomlkit.item(literal.strip())
+    table = document.setdefault(section, tomlkit.table())
+    require(isinstance(table, dict), "set", change, f"{section} is not a section of the file")
+    table[key] = value
+    return section, key
+
+
+@contextmanager
+def located(source: Source, file: File, *sections: str) -> Iterator[None]:
+    """Add the file, and the line where the value stands, to errors from code that works on these sections."""
+    try:
+        yield
+    except InvalidInput as error:
+        error = _in_terms_of_task(error, file) if "task" in sections else error
+        raise InvalidInput(_place_of(error, source, file, sections), error.value, error.remedy) from None
+    except Refused as error:
+        raise SordinoError(f"{source.path}: {error}") from None
+
+
+def _in_terms_of_task(error: InvalidInput, file: File) -> InvalidInput:
+    """An error of the data or of the model, whose fields have other names than the keys of [task]."""
+    task, field = file.task, error.field
+    if field in task.options:
+        return error
+    if field in KEYS_IN_MODEL:
+        return InvalidInput("model", task.model, f"{field} = {error.value!r}: {error.remedy}")
+    if field == "seed" and error.value == task.partition_seed:
+        field = "partition_seed"
+    return InvalidInput("name" if field == "data set" else field, error.value, error.remedy)
+
+
+def _place_of(error: InvalidInput, source: Source, file: File, sections: tuple[str, ...]) -> str:
+    """The place of the value that an error is about, without a line if the file does not give it.
+
+    A key of a section that is not concerned is named only if it has the error's value.
+    """
+    tables: dict[str, Section] = {name: getattr(file, name) for name in File.model_fields}
+    for name in (*sections, *(name for name in tables if name not in sections)):
+        given = tables[name].model_dump(include=tables[name].model_fields_set)
+        if error.field in given and (name in sections or _is_part_of(error.value, given[error.field])):
+            return source.place(name, error.field)
+    if "task" in sections and error.field in file.task.options:
+        own_table = source.line("task.options", error.field) is not None
+        place = ("task.options", error.field) if own_table else ("task", "options")
+        return source.place(*place, name=f"[task.options] {error.field}")
+    known = [name for name in sections if error.field in type(tables[name]).model_fields]
+    return f"{source.path}: [{known[0]}] {error.field}" if known else f"{source.path}: {error.field}"
+
+
+def _is_part_of(value: object, given: object) -> bool:
+    """Whether an error's value is what a key was given, or one entry of it: a number in adaptive_clip = {...}."""
+    entries = given.values() if isinstance(given, dict) else given if isinstance(given, list) else ()
+    # By repr, since nan does not equal itself; 8 and 8.0 are also the same value.
+    return any(
+        repr(value) == repr(one) or (isinstance(value, int | float) and value == one) for one in (given, *entries)
+    )
+
+
+def invalid_input(error: ValidationError, source: Source, model: type[File]) -> InvalidInput:
+    """The first mistake that pydantic found, with file, line, key, value and remedy."""
+    # Unknown keys first: a misspelt key is also a missing one, and the misspelling says more.
+    first = min(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
+    section, *rest = (str(part) for part in first["loc"])
+    key = rest[0] if rest else ""
+    place = source.place(section, key)
+    if first["type"] == "extra_forbidden":
+        return InvalidInput(place, first["input"], _remedy_for_unknown(section, key, model))
+    if first["type"] == "missing":
+        return InvalidInput(place, None, "is missing: add it")
+    if first["type"] == "model_type":
+        return InvalidInput(place, first["input"], "must be a table: write its keys below a line [section]")
+    return InvalidInput(place, first["input"], first["msg"].lower())
+
+
+def _remedy_for_unknown(section: str, key: str, model: type[File]) -> str:
+    annotation = model.model_fields[section].annotation if section in model.model_fields else model
+    known = annotation.model_fields if isinstance(annotation, type) and issubclass(annotation, Section) else {}
+    if section == "privacy":
+        owners = [name for name, factory in registries().mechanisms.items() if key in inspect.signature(factory).parameters]
+        if owners:
+            return f"is an option of {' and '.join(owners)}: set mechanism to one that has it, or leave {key} out"
+    return f"is not known; use {', '.join(known)}"

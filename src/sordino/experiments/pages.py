@@ -1,0 +1,46 @@
+"""`python -m sordino.experiments.pages` writes docs/results.md and the README's summary from the files in results/."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sordino.data import where
+from sordino.errors import InvalidInput
+from sordino.experiments.specs import find_spec
+from sordino.report import results
+from sordino.report.results import Result, with_summary
+
+__all__ = ["results_page"]
+
+
+def results_page(folder: Path) -> str:
+    """All tables of a results folder as Markdown, with the warnings of today."""
+    return results.results_page(folder, _certificates_today)
+
+
+def _certificates_today(table: Result) -> list[Result]:
+    """The kept certificates with the warnings of today added: a result may be older than a warning.
+
+    Only where the data are at hand on every machine, that is synthetic or embedded, so that the page is the same
+    everywhere.
+    """
+    kept: list[Result] = table["guarantees"]
+    try:
+        spec = find_spec(f"{table['paper']}-{table['name']}")
+    except InvalidInput:  # made by a script
+        return kept
+    if not all(where(name) == "embedded" for name in spec.file.data):
+        return kept
+    points = spec.points(quick=False)
+    tasks = {point.config.task_key: point.config for point in points}
+    made = {key: config.task() for key, config in tasks.items()}
+    today = {}
+    for point in points:
+        certificate = point.config.resolve(point.config.plan(), made[point.config.task_key]).certificate
+        today[point.cell.row, point.cell.column] = certificate.to_json()["warnings"]
+    return [each | {"warnings": [*each["warnings"], *today.get((each["row"], each["column"]), ())]} for each in kept]
+
+
+if __name__ == "__main__":
+    Path("docs/results.md").write_text(results_page(Path("results")))
+    Path("README.md").write_text(with_summary(Path("README.md").read_text(), Path("results")))

@@ -1,1 +1,0 @@
-"""Published tables and figures, a folder a paper."""
