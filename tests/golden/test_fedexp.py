@@ -23,13 +23,9 @@ from sordino.errors import InvalidInput
 from sordino.mechanisms import gaussian, none, privunit
 from sordino.models import Batch, weighted_mean
 from sordino.privacy.events import Composed, Gaussian
-<<<<<<< HEAD
 from sordino.tasks import Population, Records
 from sordino.types import Aggregate, Observer, PlanContext, Relation, Trust
 from tests.toys import rounds_of, rules_for
-=======
-from sordino.types import Circumstances, Observer, Relation
->>>>>>> main
 
 X = [np.array([[1.0, 2.0], [-1.0, 0.5]]), np.array([[0.5, -1.0], [2.0, 1.0], [0.0, 3.0]])]
 Y = [np.array([1.0, -2.0]), np.array([0.5, 3.0, -1.0])]

@@ -102,11 +102,7 @@ class Extrapolation:
 
     @property
     def figures(self) -> dict[str, float]:
-<<<<<<< HEAD
-        """What `sordino plan` prints of the release."""
-=======
         """What a plan prints of the release behind the step size, where there is one."""
->>>>>>> main
         return {} if self.noise_std is None else {"step_size_noise_std": float(self.noise_std)}
 
     def event(self, C: Scalar) -> Gaussian | None:

@@ -156,10 +156,6 @@ class FedAvg(Method):
             return self.bound.indicator_event(relation)
         return None if self.step_size is None or self.bound is None else self.step_size.event(self.bound.limit)
 
-    def side_figures(self) -> dict[str, float]:
-        """The noise of the release behind the step size."""
-        return {} if self.step_size is None else self.step_size.figures
-
     def noise_scale(self, state: ServerState) -> Scalar:
         """An adaptive bound over its first value: noise on the sum grows and shrinks with it."""
         if state.bound is None:

@@ -189,10 +189,6 @@ class Scaffold(ControlVariates):
         """The cost of the sum of squared norms behind the step size."""
         return None if self.step_size is None or self.bound is None else self.step_size.event(self.bound.half.limit)
 
-    def side_figures(self) -> dict[str, float]:
-        """The noise of the release behind the step size."""
-        return {} if self.step_size is None else self.step_size.figures
-
 
 def scaffold(
     *,
