@@ -11,8 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from sordino.simulation.cohort import Full
-from sordino.simulation.engine import Carry, Records, Setting, run_rounds
 from typer.testing import CliRunner
 
 import sordino as so
