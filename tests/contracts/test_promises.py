@@ -9,8 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.stats import norm
-from sordino.simulation.engine import too_long
-from sordino.simulation.tasks import PROBLEMS, Task
 
 import sordino as so
 from sordino.algorithms.error_feedback import DpSgd
