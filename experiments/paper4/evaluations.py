@@ -85,7 +85,7 @@ def of_batch(params: Params, x: Array, dtype: str) -> list[Statistics]:
 def running(task: Task, records: Records, models: Array, key: Key, *, batch_size: int, dtype: str) -> list[Statistics]:
     """s after rounds that began at `models`, oldest first; divided by its weights, which begin with these rounds."""
 
-    def one(s: Any, turn: tuple[Array, Array]) -> tuple[Any, None]:
+    def one(s: list[Statistics], turn: tuple[Array, Array]) -> tuple[list[Statistics], None]:
         k, worker = turn
         key_draw, key_change = jax.random.split(jax.random.fold_in(jax.random.fold_in(key, k), worker))
         rows = records.start[worker] + jax.random.randint(key_draw, (batch_size,), 0, records.size[worker])

@@ -135,7 +135,7 @@ def test_compose(run, account, tmp_path: Path):
     for wrong, words in (
         ("noise = 3", "noise = 3"),
         ("times = 1.9", "times = 1.9"),
-        ('sampling = "full"', "stands above"),
+        ('sampling = "full"', "sampling = 'full'"),
     ):
         file.write_text(text + f"\n{wrong}\n")
         assert words in run("account", "compose", str(file), code=2).stderr

@@ -156,7 +156,7 @@ def test_a_part_of_a_table(run, papers, tmp_path):
     totals = [g for one in result["guarantees"] for g in one["guarantees"] if g["scope"] == "all rounds"]
     assert {g["rounds"] for g in totals} == {3}
     # A note may name figures that the changes have made false.
-    assert result["note"].startswith("Changed here: run.rounds=3. What follows is said of the settings as shipped, ")
+    assert result["note"].startswith("Changed here: run.rounds=3. ")
     assert result["note"].endswith(" Too short to show an order. A note.")
     said = " ".join(run("reproduce", "paper3-small", "--only", "40, clip", "--set", "run.rounds=3").stdout.split())
     assert "Not the whole: cells that match '40, clip', run.rounds=3." in said

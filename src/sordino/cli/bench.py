@@ -1,8 +1,8 @@
-"""`sordino bench`: speed of one training round, beside a plain Python loop over clients."""
+"""`sordino bench`: the speed of one training round, beside a plain Python loop over clients."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -17,21 +17,21 @@ def bench_command(
         str | None,
         typer.Option(
             help="w1: logistic regression, many clients; w2: small CNN, many clients; w3: MLP bound by matrix "
-            "products. All of them, one process each, if left out."
+            "products. Default: all of them, one process each."
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the random records.", min=0, max=LARGEST_SEED)] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Seconds a round and peak memory, beside a plain loop over clients.
+    """Measure seconds a round and peak memory, beside a plain loop over clients.
 
-    The workloads are Sordino's own and synthetic: shapes chosen by us, records drawn at random. They say how fast
-    this machine runs Sordino, and are not comparable with figures of other projects.
+    The workloads are Sordino's own and synthetic: their shapes are chosen by us, their records random. They measure
+    the speed of Sordino on this machine and are not comparable with figures of other projects.
     """
     from sordino.runs.workloads import WORKLOADS, find_workload
 
     if workload is not None:
-        find_workload(workload)  # refuse a wrong name before anything is said
+        find_workload(workload)  # refuse a wrong name before anything is printed
         with working(f"measuring {workload}"):
             result = _measured(workload, seed)
         show(f"One round of {result['what']}", result, as_json=json)
@@ -52,8 +52,8 @@ def bench_command(
         show(f"One round of {row['what']}", row, as_json=False)
 
 
-def _measured(name: str, seed: int) -> dict[str, Any]:
-    """What was measured, after what it was measured on."""
+def _measured(name: str, seed: int) -> dict[str, object]:
+    """The workload, then its measurements, then the versions and the device."""
     import dataclasses
 
     from sordino.runs.workloads import find_workload, measure

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from rich.box import HEAVY_HEAD
 from rich.console import Console
@@ -17,24 +17,24 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from sordino.errors import InvalidInput, require
-from sordino.privacy.guarantee import format_delta, format_epsilon
+from sordino.privacy.wording import format_delta, format_epsilon
 
 __all__ = ["print_rows", "require_folder", "require_picture", "show", "working"]
 
 PICTURES = (".png", ".pdf", ".svg")
 LONGEST_FIGURE = 15  # -1.23456789e-10
-LEAST_TEXT = 6  # that longer words are folded to
+LEAST_TEXT = 6  # narrowest column of text
 
 
 def require_picture(field: str, path: Path) -> None:
-    """Refuse, before anything is computed, a picture that could not be written in the end."""
+    """Refuse a picture that could not be written, before anything is computed."""
     require(path.suffix in PICTURES, field, str(path), f"name a file that ends in {', '.join(PICTURES)}")
     require(not path.is_dir(), field, str(path), "is a folder: name a file")
     require_folder(field, path.parent)
 
 
 def require_folder(field: str, path: Path) -> None:
-    """Make a folder that results will go to, or refuse it before anything is computed."""
+    """Make a folder for results, or refuse it before anything is computed."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -44,7 +44,7 @@ def require_folder(field: str, path: Path) -> None:
 
 @contextmanager
 def working(what: str) -> Iterator[None]:
-    """A spinner and the time so far, where nobody knows how long it takes; silent when stderr is not a terminal."""
+    """Show a spinner and the elapsed time, on a terminal only."""
     console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
@@ -75,10 +75,10 @@ def print_rows(
     whole: str | None = None,
     boxed: bool = True,
 ) -> None:
-    """A table of which nothing is cut: a figure without its last digits is another figure.
+    """Print a table without truncating any number.
 
-    Long words are folded where they must be; figures are not, nor the column `whole`. Without room for those, a row
-    becomes a few lines.
+    Long words are folded where necessary; numbers and the column `whole` are not. Where the terminal is too narrow for
+    those, each row becomes several lines.
     """
     console = Console()
     columns = {name: [_text(name, row.get(name)) for row in rows] for name in rows[0]}
@@ -103,13 +103,13 @@ def print_rows(
 
 
 def _longest_figure(*texts: str) -> int:
-    """Of figures, and of words that are no longer than one."""
+    """The length of the longest word that may be a number."""
     words = [len(word) for text in texts for word in text.split()]
     return max((length for length in words if length <= LONGEST_FIGURE), default=LEAST_TEXT)
 
 
 def _widths(natural: Mapping[str, int], least: Mapping[str, int], room: int) -> dict[str, int]:
-    """What each column would take; the widest that still can give way until there is room for all."""
+    """The natural widths, the widest columns narrowed until the table fits."""
     widths = dict(natural)
     while sum(widths.values()) > room:
         widest = max((name for name in widths if widths[name] > least[name]), key=lambda name: widths[name])
@@ -136,11 +136,11 @@ def _line(name: str, text: str) -> str:
     return f"{name}: {text}"
 
 
-def _is_rows(value: Any) -> bool:
+def _is_rows(value: object) -> TypeGuard[list[Mapping[str, Any]]]:
     return isinstance(value, list) and bool(value) and isinstance(value[0], Mapping)
 
 
-def _text(key: str, value: Any) -> str:
+def _text(key: str, value: object) -> str:
     if value is None or value in ([], ()):
         return "-"
     if isinstance(value, Mapping):
@@ -148,15 +148,14 @@ def _text(key: str, value: Any) -> str:
     if isinstance(value, list | tuple):
         return "; ".join(str(item) for item in value)
     if isinstance(value, float):
-        # epsilon is rounded up, so that what is printed is never better than what holds.
         if key.startswith("epsilon"):
             return format_epsilon(value)
         return format_delta(value) if key.startswith("delta") else f"{value:.9g}"
     return str(value)
 
 
-def _plain(value: Any) -> Any:
-    """JSON without NaN or infinity: an infinite epsilon is the string "inf", what is not a number is null."""
+def _plain(value: object) -> object:
+    """Values for JSON, which has no NaN or infinity: infinity becomes the string "inf", NaN becomes null."""
     if isinstance(value, Mapping):
         return {key: _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

@@ -207,7 +207,7 @@ def _arguments(factory: Factory) -> dict[str, Any]:
     return keys
 
 
-def _in_toml(hint: Any) -> Any:
+def _in_toml(hint: object) -> Any:
     """The part of a type hint that TOML can hold, or None: float | dict of float | dict | Callable."""
     kept = [part for part in _alternatives(hint) if part in TOML_TYPES or get_origin(part) in (*TOML_TYPES, Literal)]
     return functools.reduce(operator.or_, kept) if set(kept) - {NoneType} else None

@@ -1,4 +1,4 @@
-"""Data: public data sets, the user's own, problems with known minimisers, and how records are dealt to clients."""
+"""Data: public data sets, your own data, problems with known minimisers, and the partition into clients."""
 
 from __future__ import annotations
 

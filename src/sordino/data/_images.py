@@ -1,8 +1,8 @@
 """Images: MNIST, Fashion-MNIST, CIFAR-10, CIFAR-100 and the embedded digits.
 
 Pixels are scaled to [0, 1] and, unless `standardize=False`, standardised by the published mean and deviation of the
-training images. These constants are part of the public data sets; on private data of your own, use constants that do
-not come from the data.
+training images. These constants are part of the public data sets; for private data of your own, use constants that
+do not depend on the data.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import gzip
 import tarfile
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,8 +112,7 @@ def load_fashion_mnist(*, standardize: bool = True) -> Dataset:
 def load_cifar10(*, standardize: bool = True, held_out: float = 0.0) -> Dataset:
     """50,000 + 10,000 colour photographs in 10 classes (Krizhevsky 2009), x [N, 32, 32, 3].
 
-    With `held_out` this share of the training images, which come in random order, is the test set instead of the
-    published one.
+    With `held_out`, this share of the training images replaces the published test set; the images are in random order.
     """
     require(0 <= held_out < 1, "held_out", held_out, "must be a share of the training images, below 1")
     (path,) = obtain(CIFAR10)
@@ -138,7 +136,7 @@ def load_cifar100(*, standardize: bool = True) -> Dataset:
 def load_digits(*, standardize: bool = True) -> Dataset:
     """1,797 digits of 8x8 pixels (Alpaydin & Kaynak 1998), embedded: every fifth is a test record.
 
-    The natural partition gives each client one record, as if each came from another person.
+    The natural partition gives each client one record, as if every record came from another person.
     """
     with (
         resources.files("sordino.data").joinpath("embedded/digits.npz").open("rb") as stream,
@@ -153,11 +151,12 @@ def load_digits(*, standardize: bool = True) -> Dataset:
     return dataset._replace(client=np.arange(clients, dtype=np.int32), client_names=names)
 
 
+Pixel = float | tuple[float, ...]  # one value for all channels, or one for each
 _Raw = tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8]]
 
 
 def _image_dataset(
-    name: str, raw: _Raw, classes: int, standardize: bool, mean: Any, deviation: Any, white: int = 255
+    name: str, raw: _Raw, classes: int, standardize: bool, mean: Pixel, deviation: Pixel, white: int = 255
 ) -> Dataset:
     def scaled(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
         x = pixels.astype(np.float32)
@@ -203,12 +202,12 @@ def _read_cifar10_archive(path: Path) -> _Raw:
 
 def _member(archive: tarfile.TarFile, name: str) -> bytes:
     stream = archive.extractfile(name)
-    assert stream is not None, f"{name} is no plain file"
+    assert stream is not None, f"{name} is not a regular file"
     return stream.read()
 
 
 def read_cifar_records(contents: bytes, label_bytes: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Records of label bytes (the last is the finest) and 3,072 channel-first pixels; images come channels last."""
+    """Images [N, 32, 32, 3] and labels; a record is label bytes (the last is used) and 3,072 channel-first pixels."""
     records = np.frombuffer(contents, np.uint8).reshape(-1, label_bytes + _PIXELS)
     images = records[:, label_bytes:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
     return images, records[:, label_bytes - 1]

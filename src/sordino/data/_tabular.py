@@ -1,8 +1,8 @@
 """Tables: UCI Heart Disease by hospital and UCI Adult by occupation.
 
-No statistic of the records is computed here. Numbers are mapped from a fixed, public range to [-1, 1] and cut off
-there; categories come from a fixed, public vocabulary. Scaling by the data's own mean and deviation would be a release
-of its own that no certificate counts.
+No statistic of the records is computed here. Numbers are mapped from a fixed, public range to [-1, 1] and clipped to
+it; categories come from a fixed, public vocabulary. Scaling by the mean and deviation of the data would be a release
+that no certificate covers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/"
 
 
 class Range(NamedTuple):
-    """A column of numbers and the public range that becomes [-1, 1]; `log` for heavy tails."""
+    """A column of numbers and the public range that is mapped to [-1, 1]; `log` for heavy tails."""
 
     column: int
     low: float
@@ -32,7 +32,7 @@ class Range(NamedTuple):
 
 
 class Categories(NamedTuple):
-    """A column of words and the words that get a column of zeros and ones each; any other word gets all zeros."""
+    """A column of words and the words that become indicator columns; other words are all zeros."""
 
     column: int
     words: tuple[str, ...]
@@ -72,7 +72,7 @@ HEART_DISEASE = Source(
         ),
     ),
 )
-# Ranges in which adults' values lie, from general medical knowledge rather than from these patients.
+# Ranges of adults' values from general medical knowledge, not from these patients.
 _HEART_COLUMNS = (
     Range(0, 20, 80),  # age, years
     Range(1, 0, 1),  # sex
@@ -92,8 +92,8 @@ def load_heart_disease() -> Dataset:
     """740 patients of 4 hospitals, x [N, 13]; the label says whether there is heart disease (num > 0).
 
     Rows and columns are FLamby's (Fed-Heart-Disease): without slope, ca and thal, then without rows that miss a value;
-    chest pain and electrocardiogram become indicator columns. FLamby holds out a random 34 % of each hospital, sick and
-    healthy alike; here it is every third of each hospital's sick and of its healthy patients, which needs no seed.
+    chest pain and electrocardiogram become indicator columns. FLamby holds out a random 34 % of each hospital's
+    sick and healthy patients; here every third of each group is held out, which needs no seed.
     """
     rows = [_read_hospital(path) for path in obtain(HEART_DISEASE)]
     hospital = np.repeat(np.arange(len(rows), dtype=np.int32), [len(part) for part in rows])
@@ -121,7 +121,7 @@ def _read_hospital(path: Path) -> NDArray[np.str_]:
 
 
 def _whole(number: str) -> str:
-    """Cleveland writes 4.0 where the others write 4."""
+    """Cleveland writes 4.0 and the other hospitals 4."""
     return number.removesuffix(".0")
 
 
@@ -167,11 +167,11 @@ _OCCUPATIONS = _words(
     "? Adm-clerical Armed-Forces Craft-repair Exec-managerial Farming-fishing Handlers-cleaners Machine-op-inspct "
     "Other-service Priv-house-serv Prof-specialty Protective-serv Sales Tech-support Transport-moving"
 )
-# The words are those that the data set's description (adult.names) lists, and "?" for what is missing; the ranges are
-# round numbers about those published for this public data set.
+# The words of the data set's description (adult.names), with "?" for a missing value; the ranges are round numbers near
+# those published for this public data set.
 _ADULT_COLUMNS = (
     Range(0, 0, 100),  # age
-    Range(2, 1e4, 2e6, log=True),  # fnlwgt, how many people a row stands for
+    Range(2, 1e4, 2e6, log=True),  # fnlwgt, the number of people that a row represents
     Range(4, 1, 16),  # education-num
     Range(10, 0, 99999, log=True),  # capital-gain
     Range(11, 0, 99999, log=True),  # capital-loss
@@ -210,7 +210,7 @@ _ADULT_COLUMNS = (
 def load_adult() -> Dataset:
     """32,561 + 16,281 rows of the US census of 1994 (Becker & Kohavi 1996), x [N, 108]; label: income above 50K.
 
-    The natural clients are the 15 occupations, one of them "?", which is not known.
+    The natural clients are the 15 occupations, one of them "?" (unknown).
     """
     (x, y, occupation), (x_test, y_test, _) = (_read_adult(path) for path in obtain(ADULT))
     return Dataset("adult", x, y, x_test, y_test, 2, client=occupation, client_names=_OCCUPATIONS, tests_clients=True)

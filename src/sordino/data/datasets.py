@@ -4,16 +4,16 @@
     dataset = load("mnist", standardize=False)
     dataset = load("csv:visits.csv")          # your own: see own.py
 
-Public data sets are found, or downloaded, as `_files.py` says. `CATALOGUE` states what each holds, so that it can be
-listed without being loaded.
+Public data sets are found or downloaded as `_files.py` describes. `CATALOGUE` states the contents of each, so that they
+can be listed without loading.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sordino.data import _files
 from sordino.data._images import (
@@ -37,7 +37,7 @@ __all__ = ["CATALOGUE", "OWN_DATA", "Entry", "check_options", "fetch", "load", "
 
 
 class Entry(NamedTuple):
-    """What is known of a data set before it is loaded; `clients` counts its natural ones."""
+    """The facts about a data set that are known without loading it; `clients` is the number of natural clients."""
 
     load: Callable[..., Dataset]
     source: _files.Source | None  # None: embedded
@@ -61,8 +61,8 @@ CATALOGUE = {
 OWN_DATA: dict[str, Callable[..., Dataset]] = {"npz": load_npz, "csv": load_csv, "hf": load_hugging_face}
 
 
-def load(name: str, **options: Any) -> Dataset:
-    """The data set called `name`, or a user's own: npz:FOLDER, csv:FILE, hf:NAME."""
+def load(name: str, **options: object) -> Dataset:
+    """The data set called `name`, or your own data: npz:FOLDER, csv:FILE, hf:NAME."""
     kind, colon, place = name.partition(":")
     if colon and kind in OWN_DATA:
         check_options(kind, OWN_DATA[kind], options)
@@ -73,13 +73,13 @@ def load(name: str, **options: Any) -> Dataset:
 
 
 def fetch(name: str) -> Path | None:
-    """Make sure that the files of a data set are here and whole; returns their folder, None if it is embedded."""
+    """Make sure that the files of a data set are here and correct; return their folder, None if it is embedded."""
     source = _entry(name).source
     return None if source is None else _files.obtain(source)[0].parent
 
 
 def where(name: str) -> str | None:
-    """The folder that holds a data set's files, "embedded", or None where it would have to be downloaded."""
+    """The folder that holds a data set's files, "embedded", or None if it must be downloaded."""
     source = _entry(name).source
     if source is None:
         return "embedded"
@@ -94,7 +94,7 @@ def _entry(name: str) -> Entry:
     return CATALOGUE[name]
 
 
-def check_options(name: str, loader: Callable[..., Any], options: dict[str, Any]) -> None:
+def check_options(name: str, loader: Callable[..., object], options: Mapping[str, object]) -> None:
     """Refuse an option that the loader does not take."""
     parameters = inspect.signature(loader).parameters.values()
     known = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]

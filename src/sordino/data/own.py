@@ -1,15 +1,14 @@
-"""The user's own data.
+"""Your own data.
 
-npz:FOLDER  one .npz file a client, named after it, with arrays x [records, ...] and y [records]; test.npz, with the
-            same arrays, is the test set. x of type int32 is text (token numbers); other numbers become float32.
+npz:FOLDER  one .npz file for each client, named after it, with arrays x [records, ...] and y [records]; test.npz has
+            the same arrays and is the test set. x of type int32 is text (token numbers); other numbers become float32.
             FOLDER may also lie in $SORDINO_DATA.
-csv:FILE    one row a record: columns `client`, `label` and `split` (train or test); every other column is a feature and
-            holds numbers.
-hf:NAME     a data set of the Hugging Face hub with splits train and test, where `datasets` is installed.
+csv:FILE    one row for each record: columns `client`, `label` and `split` (train or test); every other column is a
+            feature and holds numbers.
+hf:NAME     a data set of the Hugging Face hub with splits train and test; needs the package `datasets`.
 
-Labels are 0, 1, ... up to the number of classes less one: give that number as `classes`. If it is left out it is
-counted, so that the model's shape tells what the largest label is, and certificates warn. Nothing is scaled by the
-data: that would be a release.
+Labels are 0, 1, ..., classes - 1; give their number as `classes`. Without it the classes are counted; the shape of the
+model then reveals the largest label, and certificates warn. Nothing is scaled by the data, which would be a release.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ import csv
 import importlib
 import os
 import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +31,14 @@ __all__ = ["load_csv", "load_hugging_face", "load_npz"]
 
 
 def load_npz(folder: str, *, classes: int | None = None) -> Dataset:
-    """A folder of .npz files, one a client."""
+    """A folder of .npz files, one for each client."""
     path = Path(folder).expanduser()
     if not path.is_dir():
         path = Path(os.environ.get("SORDINO_DATA") or ".").expanduser() / folder
-    remedy = "no such folder, here or in $SORDINO_DATA: give the folder that holds one .npz file a client"
+    remedy = "no such folder, here or in $SORDINO_DATA: give a folder with one .npz file for each client"
     require(path.is_dir(), "npz", folder, remedy)
     clients = sorted(file for file in path.glob("*.npz") if file.name != "test.npz")
-    require(bool(clients), "npz", folder, "holds no client: add one .npz file a client, with arrays x and y")
+    require(bool(clients), "npz", folder, "holds no client: add one .npz file for each client, with arrays x and y")
     parts = [_read_npz(file) for file in clients]
     for file, (x, _) in zip(clients, parts, strict=True):
         _require_same_shape(file, x, clients[0], parts[0][0])
@@ -61,16 +61,18 @@ def load_csv(file: str, *, classes: int | None = None) -> Dataset:
     rows = [row for row in rows if row]
     for column in ("client", "label"):
         require(column in header, f"{file}: columns", header, f"`{column}` is missing: add it to the first line")
-    require(bool(rows), "csv", file, "holds no records: add one row a record below the first line")
+    require(bool(rows), "csv", file, "holds no records: add one row for each record below the first line")
     for number, row in enumerate(rows, start=2):
-        require(len(row) == len(header), f"{file}: row {number}", row, f"write {len(header)} values, one a column")
+        require(
+            len(row) == len(header), f"{file}: row {number}", row, f"write {len(header)} values, one for each column"
+        )
     names = [name for name in header if name not in ("client", "label", "split")]
     require(bool(names), f"{file}: columns", header, "there are no features: add columns of numbers")
     columns = dict(zip(header, zip(*rows, strict=True), strict=True))
     x = np.stack([_numbers(file, name, columns[name]) for name in names], axis=1)
     y = _labels(f"{file}: label", _numbers(file, "label", columns["label"]))
     test = _test_rows(file, columns.get("split"), len(y))
-    named = np.array([name.strip() for name in columns["client"]])  # a space more is a slip, not another client
+    named = np.array([name.strip() for name in columns["client"]])  # spaces around a name do not make another client
     client_names, owner = np.unique(named[~test], return_inverse=True)
     clients = tuple(str(name) for name in client_names)
     x = x.astype(np.float32)
@@ -83,12 +85,12 @@ def load_hugging_face(
 ) -> Dataset:
     """A data set of the Hugging Face hub; x, y and client name its columns. Images (bytes) are scaled to [0, 1]."""
     try:
-        hub: Any = importlib.import_module("datasets")
+        hub = importlib.import_module("datasets")
     except ImportError:
         raise InvalidInput("hf", name, "needs the package `datasets`: run `pip install datasets`") from None
     try:
         splits = hub.load_dataset(name)
-    except Exception as error:  # the hub raises many types, for names and networks alike
+    except Exception as error:  # the hub raises many types, for wrong names and for network errors
         reason = " ".join(str(error).split())
         raise InvalidInput("hf", name, f"could not be loaded ({reason}): check the name and the network") from error
     require("train" in splits, "hf", name, f"has no split `train`, only {', '.join(splits)}: choose another data set")
@@ -139,27 +141,29 @@ def _read_npz(file: Path) -> tuple[Features, Labels]:
         remedy = f"array `{name}` is missing: write numpy.savez(file, x=..., y=...)"
         require(name in held, f"{file}: arrays", sorted(held), remedy)
     x, y = _features(f"{file}: x", held["x"]), _labels(f"{file}: y", held["y"])
-    require(len(x) == len(y), f"{file}: records", (len(x), len(y)), "x and y must hold as many records as each other")
+    require(len(x) == len(y), f"{file}: records", (len(x), len(y)), "x and y must hold the same number of records")
     return x, y
 
 
 def _require_same_shape(file: Path, x: Features, first_file: Path, first: Features) -> None:
-    remedy = f"{first_file.name} has shape {first.shape[1:]} a record: give all files the same"
+    remedy = f"the records of {first_file.name} have shape {first.shape[1:]}: use one shape in all files"
     require(x.shape[1:] == first.shape[1:], f"{file}: shape of x", x.shape[1:], remedy)
 
 
 def _features(field: str, values: NDArray[Any]) -> Features:
     numeric = values.ndim >= 1 and np.issubdtype(values.dtype, np.number)
-    require(numeric, field, str(values.dtype), "must be numbers, one row a record")
+    require(numeric, field, str(values.dtype), "must be numbers, one row for each record")
     if values.dtype == np.int32:
         return values
-    require(bool(np.isfinite(values).all()), field, "NaN or infinity", "leave such records out, or fill them in")
+    require(
+        bool(np.isfinite(values).all()), field, "NaN or infinity", "leave such records out, or replace these values"
+    )
     return values.astype(np.float32)
 
 
 def _labels(field: str, values: NDArray[Any]) -> Labels:
     good = values.ndim == 1 and np.issubdtype(values.dtype, np.number)
-    require(good, field, f"{values.dtype}{list(values.shape)}", "labels must be one number a record")
+    require(good, field, f"{values.dtype}{list(values.shape)}", "labels must be one number for each record")
     bad = values[(values < 0) | (values != np.floor(values))]
     if len(bad):
         raise InvalidInput(field, bad[0].item(), "number the classes 0, 1, 2, ...")
@@ -193,7 +197,7 @@ def _test_rows(file: str, split: tuple[str, ...] | None, records: int) -> NDArra
     return np.array(split) == "test"
 
 
-def _hub_columns(name: str, split: Any, x: str, y: str) -> tuple[Features, Labels]:
+def _hub_columns(name: str, split: Mapping[str, Sequence[object]], x: str, y: str) -> tuple[Features, Labels]:
     values = np.stack([np.asarray(value) for value in split[x]])
     white = 255 if values.dtype == np.uint8 else 1
     if np.issubdtype(values.dtype, np.signedinteger):

@@ -1,13 +1,13 @@
-"""One runner for all specs: every cell with every seed, as few programs as there are kinds of runs."""
+"""One runner for all specs: every cell with every seed, in as few compiled programs as possible."""
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -15,20 +15,23 @@ from sordino.errors import InvalidInput, require
 from sordino.experiments.provenance import Calls
 from sordino.experiments.specs import Point, Spec
 from sordino.privacy.wording import TUNING_NOT_COVERED
+from sordino.report.results import Result
 from sordino.simulation.running import Run
 from sordino.simulation.sweep import OutOfTime, sweep
 from sordino.simulation.sweep import Point as SweepPoint
+from sordino.tasks import Task
+from sordino.types import Vector
 
 __all__ = ["METRICS", "Outcome", "reproduce", "result_of", "spreads_of", "values_of"]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A cell's runs, one a seed."""
+    """A cell and its runs, one for each seed."""
 
     point: Point
     runs: tuple[Run, ...]
-    minimiser: Any = None  # of the task, where it is known
+    minimiser: Vector | None = None  # of the task, where it is known
 
 
 def reproduce(
@@ -40,35 +43,27 @@ def reproduce(
     minutes: float | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> list[Outcome]:
-    """Run a spec; with a folder `unfinished`, from where it was stopped, and `calls` notes that it was taken up.
+    """Run a spec and return the cells that are complete.
 
-    After so many minutes it stops at the next evaluation. Returns the cells that are complete.
+    Args:
+      spec: the table or figure.
+      quick: whether to run the quick version.
+      unfinished: a folder for the state of stopped runs, which the next call continues.
+      calls: notes that this call worked on the folder.
+      minutes: stop at the first evaluation after this time.
+      progress: is told the share that is done.
     """
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
     iterates = any(figure.kind == "paths" for figure in spec.file.figures)
     require(not iterates or minutes is None, "minutes", minutes, "figures of paths begin anew each time: leave it out")
     points, seeds = spec.points(quick), spec.seeds(quick)
-    groups: dict[str, list[int]] = {}
-    for number, point in enumerate(points):
-        groups.setdefault(point.config.task_key, []).append(number)
-    tasks = {key: _task(spec, points[numbers[0]]) for key, numbers in groups.items()}  # errors come first
-    for point in points:
-        point.config.resolve(point.config.plan(), tasks[point.config.task_key])
+    groups, tasks = _by_task(points), _tasks(spec, points)
     if calls is not None:
         calls.note()
-    runs: dict[tuple[int, int], Run] = {}  # of a cell and a seed
-    before = 0
-    try:
+    runs: dict[tuple[int, int], Run] = {}  # by the number of the point and the seed
+    with contextlib.suppress(OutOfTime):
         for key, numbers in groups.items():
             cells = [(number, seed) for number in numbers for seed in seeds]
-
-            def keep(place: int, run: Run, cells: list[tuple[int, int]] = cells) -> None:
-                runs[cells[place]] = run
-
-            def advance(share: float, before: int = before, size: int = len(numbers)) -> None:
-                if progress is not None:
-                    progress((before + share * size) / len(points))
-
             sweep(
                 [SweepPoint(points[number].config.plan(), seed) for number, seed in cells],
                 tasks[key],
@@ -76,21 +71,51 @@ def reproduce(
                 iterates=iterates,
                 unfinished=unfinished,
                 deadline=deadline,
-                progress=advance,
-                finished=keep,
+                progress=_progress_of(progress, len(runs) // len(seeds), len(numbers), len(points)),
+                finished=_keeping(runs, cells),
             )
-            before += len(numbers)
-    except OutOfTime:
-        pass
-    outcomes = []
+    complete = [number for number in range(len(points)) if all((number, seed) in runs for seed in seeds)]
+    return [_outcome(points[number], tasks, [runs[number, seed] for seed in seeds]) for number in complete]
+
+
+def _by_task(points: list[Point]) -> dict[str, list[int]]:
+    """The numbers of the points with the same task, by its key."""
+    groups: dict[str, list[int]] = {}
     for number, point in enumerate(points):
-        mine = tuple(runs[number, seed] for seed in seeds if (number, seed) in runs)
-        if len(mine) == len(seeds):
-            outcomes.append(Outcome(point, mine, tasks[point.config.task_key].minimiser))
-    return outcomes
+        groups.setdefault(point.config.task_key, []).append(number)
+    return groups
 
 
-def _task(spec: Spec, point: Point) -> Any:
+def _tasks(spec: Spec, points: list[Point]) -> dict[str, Task]:
+    """The tasks by their keys. Every plan is resolved, so that mistakes are reported before anything runs."""
+    tasks: dict[str, Task] = {}
+    for point in points:
+        if point.config.task_key not in tasks:
+            tasks[point.config.task_key] = _task(spec, point)
+        point.config.resolve(point.config.plan(), tasks[point.config.task_key])
+    return tasks
+
+
+def _outcome(point: Point, tasks: dict[str, Task], runs: list[Run]) -> Outcome:
+    return Outcome(point, tuple(runs), tasks[point.config.task_key].minimiser)
+
+
+def _progress_of(
+    progress: Callable[[float], None] | None, before: int, here: int, of: int
+) -> Callable[[float], None] | None:
+    """Turns the share of a group of `here` cells, with `before` done, into the share of all."""
+    return None if progress is None else lambda share: progress((before + share * here) / of)
+
+
+def _keeping(runs: dict[tuple[int, int], Run], cells: list[tuple[int, int]]) -> Callable[[int, Run], None]:
+    def keep(place: int, run: Run) -> None:
+        runs[cells[place]] = run
+
+    return keep
+
+
+def _task(spec: Spec, point: Point) -> Task:
+    """The task of a point; where its data are missing, the error says what the spec needs."""
     try:
         return point.config.task()
     except InvalidInput as error:
@@ -100,7 +125,7 @@ def _task(spec: Spec, point: Point) -> Any:
 
 
 def values_of(outcome: Outcome, metric: str) -> list[float]:
-    """The figure that the paper would print, a seed each: the mean over the last five rounds, or the highest."""
+    """For each seed the figure that a paper would print: the mean over the last five rounds, or the highest."""
     if metric == "highest-accuracy":
         return [100 * max(row["accuracy"] for row in run.history) for run in outcome.runs]
     key = "accuracy" if metric == "error" else metric
@@ -119,10 +144,8 @@ METRICS = {
 }
 
 
-def result_of(
-    spec: Spec, outcomes: list[Outcome], *, provenance: dict[str, Any], quick: bool = False
-) -> dict[str, Any]:
-    """The form in which results are kept: rows, guarantees, provenance."""
+def result_of(spec: Spec, outcomes: list[Outcome], *, provenance: Result, quick: bool = False) -> Result:
+    """The content of a result file: rows, guarantees and provenance."""
     rows, guarantees = [], []
     for outcome in outcomes:
         cell, values = outcome.point.cell, values_of(outcome, spec.file.metric)
@@ -158,21 +181,21 @@ def result_of(
 
 
 def _changed(spec: Spec) -> str:
-    """What comes before a note whose figures, as those of rows and claims, need not hold after changes."""
+    """A warning before the note of a spec, which describes the settings without the changes."""
     if not spec.changes:
         return ""
     return (
-        f"Changed here: {', '.join(spec.changes)}. What follows is said of the settings as shipped, and so are titles, "
-        "the names of rows and columns, and the paper's figures and claims."
+        f"Changed here: {', '.join(spec.changes)}. The following note, titles, names of rows and columns, and the "
+        "paper's figures and claims describe the settings as shipped."
     )
 
 
-def _any_promise(certificates: list[dict[str, Any]]) -> bool:
+def _any_promise(certificates: list[Result]) -> bool:
     return any(promise["epsilon"] != "inf" for each in certificates for promise in each["guarantees"])
 
 
-def spreads_of(outcomes: list[Outcome], metric: str) -> list[dict[str, Any]]:
-    """Of a heat map: highest less lowest over the second parts of rows "a, b", for each column and a."""
+def spreads_of(outcomes: list[Outcome], metric: str) -> list[Result]:
+    """The spread along each line of a heat map: highest less lowest over b, for each column and a of rows "a, b"."""
     found: dict[tuple[str, str], list[float]] = {}
     for outcome in outcomes:
         cell, mean = outcome.point.cell, statistics.fmean(values_of(outcome, metric))
@@ -187,5 +210,5 @@ def spreads_of(outcomes: list[Outcome], metric: str) -> list[dict[str, Any]]:
 
 
 def _rounded(value: float) -> float | None:
-    """Five digits; null where a run diverged."""
+    """Five digits; None if a run diverged."""
     return float(f"{value:.5g}") if np.isfinite(value) else None

@@ -1,7 +1,7 @@
-"""Models: a loss over a batch of records, and where its parameters start. One model a file, or any loss of your own.
+"""Models: a loss over a batch of records, and its first parameters. One model a file, or any loss of your own.
 
-`get("mlp:300,300", (784,), 10)` finds a model by name. A name, then a colon and what it takes there: hidden sizes and
-then its norm, as in `mlp:300,300,batch`, or norm and number format of `resnet20:batch,bfloat16`.
+`get("mlp:300,300", (784,), 10)` finds a model by name. Options follow the name after a colon: hidden sizes and the norm
+in `mlp:300,300,batch`, the norm and the number format in `resnet20:batch,bfloat16`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from itertools import takewhile
-from typing import Any
 
 from sordino.errors import InvalidInput, require
 from sordino.models.cnn import cnn, cnn_small
@@ -61,8 +60,8 @@ MODELS: dict[str, Callable[..., Model]] = {
 }
 
 
-def get(name: str, input_shape: tuple[int, ...], classes: int, **options: Any) -> Model:
-    """Return the model that `name` spells, for records of `input_shape` and labels 0 .. classes - 1."""
+def get(name: str, input_shape: tuple[int, ...], classes: int, **options: object) -> Model:
+    """Return the model called `name`, for records of `input_shape` and labels 0, ..., classes - 1."""
     word, colon, sizes = name.partition(":")
     word = word.strip().lower().replace("_", "-")
     require(word in MODELS, "model", name, "use one of " + ", ".join(MODELS) + " (mlp with its sizes: 'mlp:300,300')")
@@ -80,12 +79,12 @@ def get(name: str, input_shape: tuple[int, ...], classes: int, **options: Any) -
     return MODELS[word](shape, classes, **options)
 
 
-def _spelled(name: str, known: list[str], text: str) -> dict[str, Any]:
-    """The options behind the colon of a model's name, in their order; hidden sizes are as many as there are numbers."""
+def _spelled(name: str, known: list[str], text: str) -> dict[str, object]:
+    """The options after the colon of a model's name, in their order; all leading numbers are hidden sizes."""
     words = [word.strip() for word in text.split(",")]
     if not known:
-        raise InvalidInput("model", name, "it takes no sizes; drop what follows the colon")
-    found: dict[str, Any] = {}
+        raise InvalidInput("model", name, "it has no options: leave out the colon and the text after it")
+    found: dict[str, object] = {}
     if "hidden" in known:
         sizes = list(takewhile(_is_number, words))
         found["hidden"] = tuple(int(size) for size in sizes)

@@ -21,7 +21,7 @@ from sordino.types import Key
 __all__ = ["CNN", "Conv", "cnn", "cnn_small"]
 
 SIDE, KERNEL, POOLED = 28, 4, 4  # 28 -conv-> 25 -pool-> 12 -conv-> 9 -pool-> 4
-CHUNK = 500  # records that predict takes at a time
+CHUNK = 500  # records in one step of predict
 
 
 class Conv(NamedTuple):
@@ -52,8 +52,8 @@ def cnn_small(input_shape: tuple[int, ...], classes: int) -> Model:
 def _network(
     name: str, input_shape: tuple[int, ...], *, channels: tuple[int, int], hidden: tuple[int, ...], classes: int
 ) -> Model:
-    shapes = ((SIDE, SIDE), (SIDE, SIDE, 1), (1, SIDE, SIDE), (SIDE * SIDE,))  # all the same numbers in one order
-    remedy = f"{name} takes grey 28 x 28 images; reshape to (28, 28), or use mlp, logistic or resnet20"
+    shapes = ((SIDE, SIDE), (SIDE, SIDE, 1), (1, SIDE, SIDE), (SIDE * SIDE,))  # the same numbers in the same order
+    remedy = f"{name} takes grey 28 x 28 images: reshape to (28, 28), or use mlp, logistic or resnet20"
     require(input_shape in shapes, "input_shape", input_shape, remedy)
     sizes = (channels[1] * POOLED * POOLED, *hidden, classes)
 

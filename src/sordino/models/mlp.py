@@ -3,8 +3,8 @@
 Weights and biases start uniform on (-1/sqrt(fan_in), 1/sqrt(fan_in)), PyTorch's default, which the papers used.
 
     norm = "none"   (default)
-    norm = "batch"  hidden layers are standardised by the statistics of the batch at hand, with the consequences that
-                    resnet20 names: they never leave a client, and there are no claims about records
+    norm = "batch"  hidden layers are standardised by the statistics of the current batch; as for resnet20, these never
+                    leave a client, and there are no claims about records
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def dense(key: Key, inputs: int, outputs: int) -> Dense:
 
 
 class Normed(NamedTuple):
-    """x -> norm(x W^T) over a batch; without a bias, which standardising would take off again."""
+    """x -> norm(x W^T) over a batch, without a bias, which standardising would remove."""
 
     weight: Array  # [outputs, inputs]
     norm: Norm
@@ -68,7 +68,7 @@ def mlp(
     """Return the network inputs - hidden[0] - ... - classes on the flattened record."""
     hidden = tuple(hidden)
     valid = bool(hidden) and all(isinstance(size, int) and size > 0 for size in hidden)
-    require(valid, "hidden", hidden, "give one positive size a hidden layer, as in 'mlp:300,300'")
+    require(valid, "hidden", hidden, "give one positive size for each hidden layer, as in 'mlp:300,300'")
     require(norm in ("none", "batch"), "norm", norm, "use 'none' or 'batch'")
     sizes = (math.prod(input_shape), *hidden, classes)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -237,7 +237,7 @@ class Certificate:
         """The certificate that `to_json` wrote, perhaps inside a larger table, of which the other keys are ignored."""
         table = _table("certificate", values)
         guarantees = tuple(Guarantee.from_json(each) for each in _list(table, "guarantees"))
-        warnings = [_table("warning", each) for each in table.get("warnings", [])]
+        warnings = [_table("warning", each) for each in _list({"warnings": []} | table, "warnings")]
         return cls(guarantees, tuple(Warning(_text(each, "code"), _text(each, "message")) for each in warnings))
 
     def __str__(self) -> str:
@@ -309,30 +309,30 @@ def _unique(items: Iterable[T]) -> tuple[T, ...]:
 # --- JSON ---------------------------------------------------------------------------------------------------------
 
 
-def _table(name: str, values: object) -> Mapping[str, Any]:
-    if not isinstance(values, Mapping):
+def _table(name: str, values: object) -> Json:
+    if not isinstance(values, dict):
         raise InvalidInput(name, values, "must be a JSON object")
     return values
 
 
-def _list(table: Mapping[str, Any], key: str) -> list[Any]:
+def _list(table: Json, key: str) -> list[Any]:
     values = _value(table, key)
     require(isinstance(values, list), key, values, "must be a list")
     return values
 
 
-def _value(table: Mapping[str, Any], key: str) -> Any:
+def _value(table: Json, key: str) -> Any:
     require(key in table, key, None, "is missing: add it")
     return table[key]
 
 
-def _text(table: Mapping[str, Any], key: str) -> str:
+def _text(table: Json, key: str) -> str:
     value = _value(table, key)
     require(isinstance(value, str), key, value, "must be a text")
     return value
 
 
-def _number(table: Mapping[str, Any], key: str) -> float:
+def _number(table: Json, key: str) -> float:
     value = _value(table, key)
     require(isinstance(value, int | float) and not isinstance(value, bool), key, value, "must be a number")
     return float(value)

@@ -187,9 +187,7 @@ def usual_interval(rounds: int) -> int:
     return min(max(1, rounds // 20), 10_000)  # the ledger of a segment is written before it runs
 
 
-def setting_of(
-    plan: Plan, resolved: ResolvedPlan, task: Task, *, chunk: int, transcript: bool = False
-) -> ProgramSpec:
+def setting_of(plan: Plan, resolved: ResolvedPlan, task: Task, *, chunk: int, transcript: bool = False) -> ProgramSpec:
     """What the engine's program for this plan is compiled for."""
     return ProgramSpec(
         loss=task.loss,

@@ -133,7 +133,7 @@ def no_amplification(cohort: object) -> Warning:
 
 def total_counts(rounds: int) -> Warning:
     """Local noise over several rounds."""
-    text = f"The total over {rounds} rounds applies to a client that takes part in all of them, not the figure for one."
+    text = f"A client that takes part in all {rounds} rounds has the guarantee of the total, not that of one round."
     return Warning("total-counts", text)
 
 
@@ -152,7 +152,7 @@ THIS_RUN_ALONE = Warning(
     "this-run-alone", "The certificate covers this run only. Other runs on the same data add to the privacy loss."
 )
 COMPOSED_RUNS_ALONE = Warning(
-    "this-run-alone", "The certificate covers the composed runs only. Other runs on the same data add to it."
+    "this-run-alone", "The certificate covers the composed runs only. Others on the same data add to the privacy loss."
 )
 
 
