@@ -79,7 +79,8 @@ def certify_ledger(record: LedgerRecord, delta: float) -> Certificate:
     released = [entry for entry in record.entries if entry.kind == "release"] or record.entries
     named = {observer for entry in released for observer in entry.observers}
     for observer in (each for each in Observer if each in named):
-        rounds = len({entry.round for entry in record.entries if observer in entry.observers})
+        torn = sum(entry.torn_rounds for entry in record.entries if observer in entry.observers)
+        rounds = record.rounds(observer) + torn
         spent = record.spent(observer)
         _refuse_what_is_false(spent, record.relation, observer, record.unit, Memory.NONE)
         account = account_of(spent, record.relation)
@@ -101,7 +102,7 @@ def certify_ledger(record: LedgerRecord, delta: float) -> Certificate:
     seen = {warning.code for warning in warnings}  # those of the run's certificate are about all its rounds
     stated_warnings = [Warning(str(code), str(text)) for code, text in record.description.get("warnings", ())]
     warnings += [warning for warning in stated_warnings if warning.code not in seen]
-    planned, entered = record.description.get("rounds"), len({entry.round for entry in record.entries} - {None})
+    planned, entered = record.description.get("rounds"), record.rounds()
     if planned is not None and entered < planned:
         text = f"{entered} of {planned} planned rounds are in the ledger: those still to come add to what is spent"
         warnings.append(Warning("unfinished", text))
