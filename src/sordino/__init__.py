@@ -44,7 +44,8 @@ if TYPE_CHECKING:
         epsilon_of,
         read_ledger,
     )
-    from sordino.simulation import load_model, plan, simulate, task
+    from sordino.runs import load_model, simulate
+    from sordino.simulation import plan, task
     from sordino.types import Algorithm, Bounder, Mechanism, Observer, Relation, Unit
 
 _HOMES = {
@@ -80,7 +81,8 @@ _HOMES = {
     "sordino.algorithms.fedexp": ("fedexp",),
     "sordino.algorithms.minibatch": ("accelerated_mb_sgd", "noisy_mb_sgd"),
     "sordino.algorithms.scaffold": ("scaffold",),
-    "sordino.simulation": ("load_model", "plan", "simulate", "task"),
+    "sordino.runs": ("load_model", "simulate"),
+    "sordino.simulation": ("plan", "task"),
     "sordino.types": ("Algorithm", "Bounder", "Mechanism", "Observer", "Relation", "Unit"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -56,7 +56,7 @@ def _measured(name: str, seed: int) -> dict[str, Any]:
     """What was measured, after what it was measured on."""
     import dataclasses
 
-    from sordino.simulation.running import environment
+    from sordino.runs.metrics import environment
     from sordino.simulation.workloads import find_workload, measure
 
     workload = find_workload(name)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from sordino.errors import InvalidInput
-from sordino.simulation.checkpoint import write_atomically
-from sordino.simulation.running import environment
+from sordino.files import write_atomically
+from sordino.runs.metrics import environment
 
 __all__ = ["Calls", "commit_of_the_code", "provenance"]
 

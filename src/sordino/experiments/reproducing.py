@@ -14,9 +14,8 @@ import numpy as np
 from sordino.errors import InvalidInput, require
 from sordino.experiments.provenance import Calls
 from sordino.experiments.specs import Point, Spec
-from sordino.simulation.running import Run
-from sordino.simulation.sweep import OutOfTime, sweep
-from sordino.simulation.sweep import Point as SweepPoint
+from sordino.runs import Options, OutOfTime, Run, sweep
+from sordino.runs import Point as SweepPoint
 
 __all__ = ["METRICS", "TUNING_NOT_COVERED", "Outcome", "reproduce", "result_of", "spreads_of", "values_of"]
 
@@ -52,13 +51,18 @@ def reproduce(
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
     iterates = any(figure.kind == "paths" for figure in spec.file.figures)
     require(not iterates or minutes is None, "minutes", minutes, "figures of paths begin anew each time: leave it out")
+    options = Options(
+        evaluate_every=spec.evaluate_every(quick), iterates=iterates, unfinished=unfinished, deadline=deadline
+    )
     points, seeds = spec.points(quick), spec.seeds(quick)
     groups: dict[str, list[int]] = {}
     for number, point in enumerate(points):
         groups.setdefault(point.config.task_key, []).append(number)
     tasks = {key: _task(spec, points[numbers[0]]) for key, numbers in groups.items()}  # errors come first
-    for point in points:
-        point.config.resolve(point.config.plan(), tasks[point.config.task_key])
+    planned = [point.config.plan() for point in points]
+    resolved = [
+        point.config.resolve(plan, tasks[point.config.task_key]) for point, plan in zip(points, planned, strict=True)
+    ]
     if calls is not None:
         calls.note()
     runs: dict[tuple[int, int], Run] = {}  # of a cell and a seed
@@ -74,16 +78,8 @@ def reproduce(
                 if progress is not None:
                     progress((before + share * size) / len(points))
 
-            sweep(
-                [SweepPoint(points[number].config.plan(), seed) for number, seed in cells],
-                tasks[key],
-                evaluate_every=spec.evaluate_every(quick),
-                iterates=iterates,
-                unfinished=unfinished,
-                deadline=deadline,
-                progress=advance,
-                finished=keep,
-            )
+            several = [SweepPoint(planned[number], seed, resolved[number]) for number, seed in cells]
+            sweep(several, tasks[key], options, progress=advance, finished=keep)
             before += len(numbers)
     except OutOfTime:
         pass

@@ -25,10 +25,10 @@ from sordino.bounding import clip
 from sordino.data import FederatedData
 from sordino.errors import InvalidInput
 from sordino.models import get
+from sordino.runs.setup import choose_chunk, initial_carry, setting_of
 from sordino.simulation import engine
 from sordino.simulation.engine import Carry, Setting, run_client, run_rounds
 from sordino.simulation.planning import plan
-from sordino.simulation.running import choose_chunk, initial_carry, setting_of
 from sordino.simulation.tasks import Task
 
 __all__ = ["WORKLOADS", "Program", "Workload", "find_workload", "measure", "prepare", "random_task"]
