@@ -91,7 +91,8 @@ def certify_ledger(record: LedgerRecord, delta: float) -> Certificate:
     released = [entry for entry in record.entries if entry.kind == "release"] or record.entries
     named = {observer for entry in released for observer in entry.observers}
     for observer in (each for each in Observer if each in named):
-        rounds = len({entry.round for entry in record.entries if observer in entry.observers})
+        torn = sum(entry.torn_rounds for entry in record.entries if observer in entry.observers)
+        rounds = record.rounds(observer) + torn
         assumptions = tuple(record.description.get("assumptions", {}).get(str(observer), ()))
         subject = _Subject(record.relation, observer, record.unit, delta, record.units, assumptions)
         spent = record.spent(observer)
@@ -102,7 +103,7 @@ def certify_ledger(record: LedgerRecord, delta: float) -> Certificate:
     found = {warning.code for warning in warnings}  # the run's own warnings of these codes are about all its rounds
     stated = [Warning(str(code), str(text)) for code, text in record.description.get("warnings", ())]
     warnings += [warning for warning in stated if warning.code not in found]
-    planned, entered = record.description.get("rounds"), len({entry.round for entry in record.entries} - {None})
+    planned, entered = record.description.get("rounds"), record.rounds()
     if planned is not None and entered < planned:
         warnings.append(wording.unfinished(entered, planned))
     if record.recovered:
