@@ -167,7 +167,7 @@ def _refuse_absent_clients(subject: _Subject) -> None:
 def _refuse_other_subjects(part: Event, unit: Unit) -> None:
     if isinstance(part, Assumed) and Unit.parse(part.unit) is not unit:
         raise Refused(
-            f"the event assumes that {part.assumption}, which is about one {part.unit}, not one {unit}",
+            f"the event assumes {part.assumption}, which is about one {part.unit}, not one {unit}",
             f"use unit {part.unit}",
         )
     if isinstance(part, DiscreteNoise):
