@@ -14,14 +14,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+import sordino as so
 from sordino.data import FederatedData
 from sordino.mechanisms import none
 from sordino.models import get
-from sordino.planning import Plan, ResolvedPlan, Rules, parse_cohort
-from sordino.planning.resolved import placed
+from sordino.planning import Cohort, Plan, ResolvedPlan, Rules, parse_cohort
 from sordino.rounds import ProgramSpec, RoundInfo, RoundState, run_rounds
+from sordino.rounds.debug import debug_rounds
 from sordino.tasks import Records, Task
-from sordino.types import Mechanism, Method, Trust, Vector
+from sordino.types import Mechanism, Method, PlanContext, Relation, Trust, Vector
 
 RUN_FILE = """\
 [task]
@@ -63,23 +64,60 @@ def states_of(method: Method, w: Vector, clients: int) -> RoundState:
     return RoundState(method.init_server(w), jax.tree.map(lambda leaf: jnp.stack([leaf] * clients), own))
 
 
-def rules_for(method: Method, clients: int, trust: Trust = Trust.NONE, mechanism: Mechanism | None = None) -> Rules:
-    """The rules of rounds in which all clients take part, with noise where trust places it."""
-    mechanism = mechanism or none()
-    placement = placed(trust, mechanism, parse_cohort("full"), method.privacy)
-    return Rules(method, mechanism, None, placement, float(clients))
+def rules_for(
+    method: Method,
+    clients: int,
+    trust: Trust = Trust.NONE,
+    mechanism: Mechanism | None = None,
+    cohort: Cohort | str = "full",
+) -> Rules:
+    """The rules of rounds in which a cohort takes part, with noise where trust places it."""
+    cohort = parse_cohort(cohort) if isinstance(cohort, str) else cohort
+    return Rules.of(method, mechanism or none(), trust, cohort, clients)
+
+
+def fitted(
+    method: Method,
+    task: Task,
+    trust: Trust = Trust.NONE,
+    mechanism: Mechanism | None = None,
+    cohort: Cohort | str = "full",
+    relation: Relation = Relation.ZERO_OUT,
+) -> Rules:
+    """The rules of a method that is fitted to the task first, as a plan would fit it."""
+    cohort = parse_cohort(cohort) if isinstance(cohort, str) else cohort
+    mechanism, planned = mechanism or none(), cohort.planned(task.clients)
+    context = PlanContext(task.d, task.clients, planned, str(cohort), None, trust, relation, mechanism)
+    return rules_for(method.resolve(context), task.clients, trust, mechanism, cohort)
 
 
 def rounds_of(
-    rules: Rules, records: Records, loss: Any, w: Any, rounds: int, *, seed: int = 0, **spec: Any
+    rules: Rules, records: Records, loss: Any, w: Any, rounds: int, *, seed: int = 0, first: int = 0, **spec: Any
 ) -> tuple[RoundState, RoundInfo]:
     """The states and diagnostics after some rounds of the engine; `spec` changes the program's fixed part."""
+    program, rules, state = _prepared(rules, records, loss, w, spec)
+    return run_rounds(rules, records, state, jax.random.key(seed), jnp.int32(first), spec=program, rounds=rounds)
+
+
+def debugged_rounds_of(
+    rules: Rules, records: Records, loss: Any, w: Any, rounds: int, *, seed: int = 0, **spec: Any
+) -> RoundState:
+    """The same states, by the debug engine."""
+    program, rules, state = _prepared(rules, records, loss, w, spec)
+    return debug_rounds(rules, records, state, jax.random.key(seed), 0, spec=program, rounds=rounds)
+
+
+def _prepared(
+    rules: Rules, records: Records, loss: Any, w: Any, spec: dict[str, Any]
+) -> tuple[ProgramSpec, Rules, RoundState]:
+    """The program's fixed part, the rules and the first states; `state` in `spec` replaces these."""
     clients = len(records.size)
     fixed = {"cohort": parse_cohort("full"), "population": clients, "largest": int(np.max(records.size))}
+    given = spec.pop("state", None)
     program = ProgramSpec(loss=loss, **(fixed | {"chunk": clients} | spec))
     rules = rules.with_noise_in_client() if program.transcript else rules
-    state = states_of(rules.method, jnp.asarray(w, jnp.float32), clients)
-    return run_rounds(rules, records, state, jax.random.key(seed), jnp.int32(0), spec=program, rounds=rounds)
+    state = states_of(rules.method, jnp.asarray(w, jnp.float32), clients) if given is None else given
+    return program, rules, state
 
 
 def run_plan(
@@ -91,6 +129,24 @@ def run_plan(
     spec = {"cohort": plan.cohort, "transcript": transcript, "augment": task.augment}
     state, info = rounds_of(resolved.rules, task.records, task.loss, w, plan.rounds, seed=seed, **spec)
     return resolved, state, info
+
+
+class Killed(BaseException):
+    """Ends a run as a signal would: no `except Exception` catches it."""
+
+
+def killed_and_resumed(plan: Plan, task: Task, folder: Path, *, after: int, **options: Any) -> Any:
+    """A run that is killed once round `after` has been reported, and then resumed to its end."""
+
+    def kill(row: dict[str, Any]) -> None:
+        if row["round"] >= after:
+            raise Killed
+
+    try:
+        so.simulate(plan, task, folder=folder, progress=kill, **options)
+    except Killed:
+        return so.simulate(plan, task, folder=folder, resume=True, **options)
+    raise AssertionError("the run ended before it could be killed")
 
 
 def write_run_file(folder: Path, text: str, *replacements: tuple[str, str]) -> Path:

@@ -37,7 +37,7 @@ from sordino.experiments.provenance import commit_of_the_code, provenance
 from sordino.experiments.specs import find_spec
 from sordino.models.model import Array, Params
 from sordino.models.resnet20 import scores
-from sordino.simulation.sweep import Point, sweep
+from sordino.runs import Options, Point, sweep
 from sordino.tasks import Records, Task
 from sordino.types import Key
 
@@ -157,7 +157,7 @@ def main() -> None:
     task = points[0].config.task()
     dtype = "bfloat16" if "bfloat16" in (points[0].config.file.task.model or "") else "float32"
     planned = [Point(point.config.plan(), seed) for point in points]
-    runs = sweep(planned, task, evaluate_every=spec.evaluate_every(False), iterates=True)
+    runs = sweep(planned, task, Options(evaluate_every=spec.evaluate_every(False), iterates=True))
     rows: list[dict[str, Any]] = []
     for point, run in zip(points, runs, strict=True):
         cell, batch_size = point.cell, point.config.file.algorithm.model_dump()["batch_size"]

@@ -36,8 +36,8 @@ from .privacy import delta_of as delta_of
 from .privacy import epsilon_of as epsilon_of
 from .privacy import events as events
 from .privacy import read_ledger as read_ledger
-from .simulation import load_model as load_model
-from .simulation import simulate as simulate
+from .runs import load_model as load_model
+from .runs import simulate as simulate
 from .tasks import Population as Population
 from .tasks import task as task
 from .types import Bounder as Bounder

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from sordino.experiments import specs
+from sordino.privacy.wording import SHORT_WARNINGS
 from sordino.report import figures
 from sordino.simulation import sweep
 from sordino.simulation.checkpoint import Bookmark
@@ -120,7 +121,7 @@ def test_paper_beside_ours_numbers_and_pictures(run, papers, tmp_path):
     assert "the paper claims (5, 1e-6)" in printed
     assert "quick look" in printed
     assert "Too short to show an order. A note." in printed
-    assert "the first model is made from the data, which is not covered" in printed
+    assert SHORT_WARNINGS["start-depends-on-data"] in printed
     assert "no epsilon covers that choice" in printed
     folder = tmp_path / "runs" / "reproduce" / "paper3"
     result = json.loads((folder / "small-quick.json").read_text())

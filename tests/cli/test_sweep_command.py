@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from pyarrow import parquet
 
+from sordino.privacy import wording
 from sordino.privacy.events import Gaussian, Repeated
 from sordino.report.sweeps import best_point, plot_heat_map, rule_for, tidy_table, tuning_cost, write_table
 from sordino.types import Relation
@@ -315,12 +316,12 @@ def test_the_summary_names_everything_that_a_claim_rests_on(run, again):
     text = summary(run, again)
     assert "server, over all 2 rounds: no guarantee" in text
     assert "model user, over all 2 rounds: epsilon = 8.000, delta = 0.001 for one client of 10 (add-remove" in text
-    assert "not covered, not even by results on public data" in text
+    assert wording.SELECTION_NOT_COVERED in text
     whom = (
         "For one client of 10 of digits (add-remove, delta = 0.001) against the model user, every round of all 8 runs"
     )
-    assert f"{whom} together: no guarantee (epsilon = infinite), since runs of one seed share their noise" in text
-    assert "; assuming the server adds the noise and keeps updates to itself. Giving out only the best" in text
+    assert f"{whom} together: no guarantee (epsilon = infinite)" in text
+    assert f"; assuming {wording.ASSUME_SERVER_TRUSTED}. " in text
     assert "geometric with mean 8" in text
 
 
@@ -331,8 +332,8 @@ def test_private_selection_is_not_offered_against_the_server(run, file, tmp_path
     assert "(zero-out, delta = 0.001) against the server, every round of all 2 runs together: epsilon = " in text
     assert " (exact Gaussian)" in text
     assert "share their noise" not in text  # every run has a seed of its own
-    assert "The server sees every run, whichever is given out." in text
-    assert "Giving out only the best" not in text
+    assert "The server sees every run" in text
+    assert "geometric" not in text
 
 
 def test_tuning_cost():

@@ -562,7 +562,7 @@ def test_the_quadratics_are_the_papers():
     np.testing.assert_allclose(far - problem.minimiser, 5 * (near - problem.minimiser))
     np.testing.assert_array_equal(quadratics(seed=0).A, problem.A)
     assert (quadratics(seed=1).A != problem.A).any()
-    with pytest.raises(InvalidInput, match="n = 2: .*d = 200"):
+    with pytest.raises(InvalidInput, match=r"n = 2: .*d = 200"):
         quadratics(seed=0, n=2)
 
 

@@ -246,7 +246,7 @@ def test_paper_4s_heat_maps_have_its_grid_and_say_what_holds():
     for place, (column, beta, gamma) in wanted.items():
         same(settings[place], normec_method(column, beta, gamma))
     for quick, epsilon in ((False, 507.2), (True, 12.267)):  # 42,000 messages, and the 300 of the claim
-        certificate = spec.points(quick)[0].config.plan().resolve(1000, 10).certificate
+        certificate = spec.points(quick)[0].config.plan().resolve(so.Population(1000, 10)).certificate
         assert certificate.total(Observer.SERVER).epsilon == pytest.approx(epsilon, rel=1e-3)
 
 

@@ -10,55 +10,53 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
-from sordino.simulation.cohort import FixedSize, Full, Poisson, Unreliable
-from sordino.simulation.debug import debug_rounds
-from sordino.simulation.engine import Carry, Records, Setting, run_rounds
 
 import sordino as so
-from sordino.algorithms.fedavg import ClientInfo
 from sordino.errors import SordinoError
 from sordino.mechanisms import none
-from sordino.simulation import engine, running
-from sordino.simulation.running import choose_chunk, segments
-from tests.toys import on_four_devices, toy
+from sordino.planning import parse_cohort
+from sordino.planning.cohort import FixedCohort, FullCohort, PoissonCohort, UnreliableCohort
+from sordino.pytrees import pytree
+from sordino.rounds import RoundState, engine
+from sordino.simulation import running
+from sordino.tasks import Records
+from sordino.types import BoundInfo, Mechanism, Message, Method, Trust
+from tests.toys import debugged_rounds_of, on_four_devices, rounds_of, rules_for, toy
 
-CLIENTS, ROUNDS = 10, 2
-KEY = jax.random.key(7)
+CLIENTS, ROUNDS, SEED = 10, 2, 7
+KEY = jax.random.key(SEED)
 
 TASK = toy()
 METHOD = so.fedavg(local_steps=3, local_lr=0.5, bound=so.clip(0.5), batch_size=2, momentum=0.5)
 ADAPTIVE = so.adaptive_clip(0.5, indicator_noise_std=0.5)
+NOISE = so.gaussian(0.3)
 
 
-def setting(**options: Any) -> Setting:
-    usual = {"loss": TASK.loss, "cohort": Full(), "population": CLIENTS, "largest": TASK.largest, "trust": "central"}
-    return Setting(**(usual | {"chunk": CLIENTS} | options))
+def arguments(method: Any, mechanism: Any, records: Records | None, options: dict[str, Any]) -> tuple[Any, ...]:
+    """(rules, records, loss, w_0, rounds) of a run, and what else its program has fixed."""
+    records = records or TASK.records
+    cohort, trust = options.setdefault("cohort", FullCohort()), options.pop("trust", Trust.CENTRAL)
+    rules = rules_for(method, len(records.size), trust, mechanism, cohort)
+    return rules, records, options.pop("loss", TASK.loss), TASK.initial(KEY), ROUNDS
 
 
-def start(method: Any) -> Carry:
-    return Carry(method.init_server(TASK.initial(KEY)), ())
-
-
-def trained(method: Any = METHOD, mechanism: Any = None, records: Records | None = None, **options: Any) -> Any:
+def trained(method: Any = METHOD, mechanism: Any = NOISE, records: Records | None = None, **options: Any) -> Any:
     """(w, info) after two rounds of the fast engine."""
-    carry, info = run_rounds(
-        method,
-        mechanism or so.gaussian(0.3),
-        records or TASK.records,
-        start(method),
-        KEY,
-        jnp.int32(0),
-        setting=setting(**options),
-        rounds=ROUNDS,
-    )
-    return np.asarray(method.params(carry.server)), info
+    state, info = rounds_of(*arguments(method, mechanism, records, options), seed=SEED, **options)
+    return np.asarray(method.params(state.server)), info
+
+
+def debugged(method: Any = METHOD, mechanism: Any = NOISE, records: Records | None = None, **options: Any) -> Any:
+    """w after two rounds of the debug engine."""
+    state = debugged_rounds_of(*arguments(method, mechanism, records, options), seed=SEED, **options)
+    return np.asarray(method.params(state.server))
 
 
 # --- Chunks, devices, segments -----------------------------------------------------------------------------------
 
 
 def test_chunks():
-    cohort = Poisson(0.4)
+    cohort = PoissonCohort(0.4)
     whole, info = trained(cohort=cohort)
     assert np.abs(whole).max() > 0.1
     for chunk in (1, 7):
@@ -71,11 +69,11 @@ def test_chunks():
 def on_devices(devices: int) -> dict[str, list[float]]:
     """Parameters after two rounds, the cohort dealt to `devices` devices: with and without client state."""
     result = {}
-    w, info = trained(cohort=Poisson(0.4), chunk=2, devices=devices)
+    w, info = trained(cohort=PoissonCohort(0.4), chunk=2, devices=devices)
     result["poisson"] = [*w.tolist(), *np.asarray(info.participants).tolist()]
-    counted = counted_rounds(Poisson(0.3), chunk=2, devices=devices)
+    counted = counted_rounds(PoissonCohort(0.3), chunk=2, devices=devices)
     result["state"] = np.asarray(counted.clients.times).tolist()
-    w, info = trained(mechanism=so.gaussian(0.1), trust="local", transcript=True, chunk=2, devices=devices)
+    w, info = trained(trust=Trust.LOCAL, transcript=True, chunk=2, devices=devices)
     result["transcript"] = [*w.tolist(), *np.ravel(info.transcript[2]).tolist()]
     return result
 
@@ -97,9 +95,9 @@ def simulated(**options: Any) -> list[float]:
 
 def test_chunks_leave_work_for_every_device(monkeypatch):
     plan = so.plan(METHOD, rounds=1)
-    assert choose_chunk(TASK, plan) == 10
+    assert running.choose_chunk(TASK, plan) == 10
     monkeypatch.setattr(jax, "local_device_count", lambda: 4)
-    assert choose_chunk(TASK, plan) == 3
+    assert running.choose_chunk(TASK, plan) == 3
 
 
 def test_chunks_are_of_nearly_equal_size(monkeypatch):
@@ -107,7 +105,7 @@ def test_chunks_are_of_nearly_equal_size(monkeypatch):
     chosen = set()
     for room in range(0, 40_000, 100):
         monkeypatch.setattr(running, "CACHE", float(room))
-        chosen.add(choose_chunk(TASK, so.plan(METHOD, rounds=1)))
+        chosen.add(running.choose_chunk(TASK, so.plan(METHOD, rounds=1)))
     assert chosen == {1, 2, 3, 4, 5, 10}
 
 
@@ -121,7 +119,7 @@ def test_segments_do_not_matter():
 @pytest.mark.parametrize("first", [0, 1, 5, 19, 20])
 def test_segments_cover_every_round_once(first, every):
     """Also when a run goes on from a checkpoint that another `evaluate_every` left."""
-    parts = segments(first, 20, every)
+    parts = running.segments(first, 20, every)
     assert [k for begin, end in parts for k in range(begin, end)] == list(range(first, 20))
     assert {end for _, end in parts} >= {k for k in range(16, 21) if k > first}
 
@@ -147,10 +145,10 @@ def test_one_program_for_all_numbers():
         return trained(method, so.gaussian(noise), loss=loss)[0]
 
     first = train(0.1, 0.5, 0.1, 1.0)
-    seen, programs = len(traces), run_rounds._cache_size()
+    seen = len(traces)
     assert seen > 0
     second = train(0.2, 0.7, 0.3, 2.0)
-    assert (len(traces), run_rounds._cache_size()) == (seen, programs)
+    assert len(traces) == seen
     assert np.abs(first - second).max() > 1e-3
     trained(METHOD, so.gaussian(0.1), loss=loss)  # another structure does
     assert len(traces) > seen
@@ -159,36 +157,31 @@ def test_one_program_for_all_numbers():
 # --- The debug engine --------------------------------------------------------------------------------------------
 
 
-def debugged(method: Any, mechanism: Any, records: Records, **options: Any) -> Any:
-    carry = debug_rounds(method, mechanism, records, start(method), KEY, 0, setting=setting(**options), rounds=ROUNDS)
-    return np.asarray(method.params(carry.server))
-
-
 @pytest.mark.parametrize(
     ("bound", "options"),
     [
         (so.clip(0.5), {}),
-        pytest.param(so.normalize(0.5), {"cohort": Poisson(0.4)}, marks=pytest.mark.slow),
-        pytest.param(ADAPTIVE, {"cohort": FixedSize(4), "extra": True}, marks=pytest.mark.slow),
-        pytest.param(so.clip(0.5), {"trust": "local"}, marks=pytest.mark.slow),
-        pytest.param(so.clip(0.5), {"trust": "local", "cohort": Unreliable(2, 5)}, marks=pytest.mark.slow),
-        pytest.param(None, {"trust": "none"}, marks=pytest.mark.slow),
+        pytest.param(so.normalize(0.5), {"cohort": PoissonCohort(0.4)}, marks=pytest.mark.slow),
+        pytest.param(ADAPTIVE, {"cohort": FixedCohort(4)}, marks=pytest.mark.slow),
+        pytest.param(so.clip(0.5), {"trust": Trust.LOCAL}, marks=pytest.mark.slow),
+        pytest.param(so.clip(0.5), {"trust": Trust.LOCAL, "cohort": UnreliableCohort(2, 5)}, marks=pytest.mark.slow),
+        pytest.param(None, {"trust": Trust.NONE}, marks=pytest.mark.slow),
     ],
     ids=["central", "poisson", "adaptive", "local", "unreliable", "none"],
 )
 def test_debug_engine_equals_the_fast_one(bound, options):
     method = dataclasses.replace(METHOD, bound=bound)
-    mechanism = none() if bound is None else so.gaussian(0.3)
+    mechanism = none() if bound is None else NOISE
     fast, _ = trained(method, mechanism, chunk=3, **options)
-    np.testing.assert_allclose(debugged(method, mechanism, TASK.records, **options), fast, atol=1e-5)
+    np.testing.assert_allclose(debugged(method, mechanism, **options), fast, atol=1e-5)
 
 
 def test_debug_engine_with_nobody_there():
     """An empty round is a round: noise alone."""
-    cohort = Poisson(0.001)
+    cohort = PoissonCohort(0.001)
     fast, info = trained(cohort=cohort)
     assert np.asarray(info.participants).sum() == 0
-    np.testing.assert_allclose(debugged(METHOD, so.gaussian(0.3), TASK.records, cohort=cohort), fast, rtol=1e-5)
+    np.testing.assert_allclose(debugged(cohort=cohort), fast, rtol=1e-5)
 
 
 def poisoned(client: int) -> Records:
@@ -199,7 +192,7 @@ def poisoned(client: int) -> Records:
 
 def test_debug_engine_names_the_client_with_nan():
     with pytest.raises(SordinoError, match=r"round 0, client 4, stage client: .*not finite.*data"):
-        debugged(so.fedavg(local_steps=1, local_lr=0.1), none(), poisoned(4), trust="none")
+        debugged(so.fedavg(local_steps=1, local_lr=0.1), none(), poisoned(4), trust=Trust.NONE)
 
 
 def test_debug_engine_names_who_raised():
@@ -212,23 +205,23 @@ def test_debug_engine_names_who_raised():
 
     method = so.fedavg(local_steps=1, local_lr=0.1)
     with pytest.raises(SordinoError, match="round 0, client 3, stage client: RuntimeError: my own words"):
-        debugged(method, none(), TASK.records, trust="none", loss=loss)
+        debugged(method, none(), trust=Trust.NONE, loss=loss)
 
 
 def test_debug_engine_names_the_round_and_the_server():
-    class Broken:
+    class Broken(Mechanism):
         def randomize(self, key, vector):
             raise ZeroDivisionError("no noise")
 
     with pytest.raises(SordinoError, match="round 0, stage server: ZeroDivisionError: no noise"):
-        debugged(METHOD, Broken(), TASK.records)
+        debugged(METHOD, Broken())
 
 
 @pytest.mark.parametrize("bound", [None, so.clip(0.5), so.normalize(0.5)], ids=["none", "clip", "normalize"])
 def test_a_client_that_is_not_finite_is_dropped_and_counted(bound):
     """It sends zero: the same as clients without it, over the same planned cohort."""
     method = so.fedavg(local_steps=2, local_lr=0.1, bound=bound)
-    got, info = trained(method, none(), poisoned(4), trust="none", chunk=3)
+    got, info = trained(method, none(), poisoned(4), trust=Trust.NONE, chunk=3)
     assert np.asarray(info.dropped).tolist() == [1] * ROUNDS
     assert np.asarray(info.participants).tolist() == [CLIENTS] * ROUNDS
     assert np.isfinite(info.mean_norm).all()
@@ -236,7 +229,7 @@ def test_a_client_that_is_not_finite_is_dropped_and_counted(bound):
     without = TASK.records._replace(start=TASK.records.start[keep], size=TASK.records.size[keep])
     # beta = 9/10 eta turns the mean over nine into the sum over nine divided by ten
     nine = dataclasses.replace(method, server_step=so.fedavg(local_steps=1, local_lr=0.09).server_step)
-    expected, info = trained(nine, none(), without, trust="none", population=CLIENTS - 1)
+    expected, info = trained(nine, none(), without, trust=Trust.NONE)
     assert np.asarray(info.dropped).sum() == 0
     np.testing.assert_allclose(got, expected, atol=1e-5)
     assert np.abs(got).max() > 0.01
@@ -256,9 +249,9 @@ class Seen(NamedTuple):
     squares: jax.Array  # [rounds]
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclasses.dataclass(frozen=True)
-class Counting:
+class Counting(Method):
     """Clients count their participations and send (count, number of records, 1); the server writes down what it got."""
 
     rounds: int = dataclasses.field(metadata={"static": True})
@@ -277,12 +270,9 @@ class Counting:
         state = Counts(state.times + 1, k)
         g = jnp.stack([state.times.astype(jnp.float32), data.size.astype(jnp.float32), jnp.float32(1)])
         false = jnp.bool_(False)
-        return g, jnp.float32(0), state, ClientInfo(jnp.linalg.norm(g), false, false)
+        return Message(g), state, BoundInfo(jnp.linalg.norm(g), false, false)
 
-    def noise_scale(self, state):
-        return 1.0
-
-    def server(self, key, state, total, extra, r):
+    def server(self, key, state, total):
         squares = jnp.float32(0) if total.sum_of_squared_norms is None else total.sum_of_squared_norms
         sums = state.sums.at[state.k].set(total.sum)
         return Seen(state.k + 1, sums, state.squares.at[state.k].set(squares)), None
@@ -292,47 +282,36 @@ class Counting:
 
 
 def counted_rounds(
-    cohort: Any, *, rounds: int = 12, mechanism: Any = None, engine_rounds: Any = run_rounds, **options: Any
-) -> Carry:
-    method = Counting(rounds)
-    clients = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, CLIENTS), method.init_client(None))
-    options = {"trust": "none", "chunk": 3} | options
-    done = engine_rounds(
-        method,
-        mechanism or none(),
-        TASK.records,
-        Carry(method.init_server(None), clients),
-        KEY,
-        jnp.int32(0) if engine_rounds is run_rounds else 0,
-        setting=setting(cohort=cohort, **options),
-        rounds=rounds,
-    )
-    return done[0] if engine_rounds is run_rounds else done
+    cohort: Any, *, rounds: int = 12, mechanism: Any = None, trust: Trust = Trust.NONE, debug: bool = False, **spec: Any
+) -> RoundState:
+    rules = rules_for(Counting(rounds), CLIENTS, trust, mechanism, cohort)
+    arguments = (rules, TASK.records, TASK.loss, jnp.zeros(3), rounds)
+    spec = {"chunk": 3, "cohort": cohort, "seed": SEED} | spec
+    return debugged_rounds_of(*arguments, **spec) if debug else rounds_of(*arguments, **spec)[0]
 
 
 @pytest.mark.parametrize(
     ("cohort", "chunk"),
-    [(Full(), 3), (Poisson(0.3), 1), (Poisson(0.3), 3), (Poisson(0.3), 10), (FixedSize(2), 3), (Unreliable(1, 4), 3)],
-    ids=str,
+    [("full", 3), *(("poisson:0.3", chunk) for chunk in (1, 3, 10)), ("fixed:2", 3), ("unreliable:1-4", 3)],
 )
 def test_client_state(cohort, chunk):
     """Those who come write, those who do not keep; a padded place (chunk 3) writes nobody's state, least client 0's."""
-    rounds = 12
+    rounds, cohort = 12, parse_cohort(cohort)
     times, last, sums = np.zeros(CLIENTS, int), np.full(CLIENTS, -1), np.zeros((rounds, 3))
     for k in range(rounds):
-        who, here = cohort.draw(engine.round_key(KEY, jnp.int32(k), engine.COHORT), CLIENTS)
-        present = np.asarray(who)[np.asarray(here)]
+        client_ids, here = cohort.draw(engine.round_key(KEY, jnp.int32(k), engine.COHORT), CLIENTS)
+        present = np.asarray(client_ids)[np.asarray(here)]
         times[present] += 1
         last[present] = k
         sums[k] = times[present].sum(), TASK.data.size[present].sum(), len(present)
-    carry = counted_rounds(cohort, rounds=rounds, chunk=chunk)
-    np.testing.assert_array_equal(carry.clients.times, times)
-    np.testing.assert_array_equal(carry.clients.last, last)
-    np.testing.assert_allclose(carry.server.sums, sums)
+    state = counted_rounds(cohort, rounds=rounds, chunk=chunk)
+    np.testing.assert_array_equal(state.clients.times, times)
+    np.testing.assert_array_equal(state.clients.last, last)
+    np.testing.assert_allclose(state.server.sums, sums)
     if str(cohort) != "full":
         assert len(set(times)) > 1
-    if (cohort, chunk) == (Poisson(0.3), 3):
-        slow = counted_rounds(cohort, rounds=rounds, engine_rounds=debug_rounds)
+    if (str(cohort), chunk) == ("poisson:0.3", 3):
+        slow = counted_rounds(cohort, rounds=rounds, debug=True)
         np.testing.assert_array_equal(slow.clients.times, times)
         np.testing.assert_allclose(slow.server.sums, sums)
 
@@ -350,8 +329,8 @@ def test_a_transcript_has_the_law_of_the_sum():
     rounds, s = 3000, 0.8
     seen = {}
     for transcript in (True, False):
-        options = {"mechanism": so.gaussian(s), "trust": "local", "transcript": transcript, "rounds": rounds}
-        server = counted_rounds(Full(), **options).server
+        options = {"mechanism": so.gaussian(s), "trust": Trust.LOCAL, "transcript": transcript, "rounds": rounds}
+        server = counted_rounds(FullCohort(), **options).server
         sums = np.asarray(server.sums, np.float64)
         sums[:, 0] -= CLIENTS * (1 + np.arange(rounds))  # the counts grow
         seen[transcript] = sums - sums.mean(axis=0)
@@ -382,17 +361,13 @@ def test_the_squares_of_a_transcript_have_the_law_of_the_aggregate():
 
 
 def test_a_transcript_is_what_the_server_summed():
-    mechanism = so.gaussian(0.5)
-    method = so.fedavg(local_steps=1, local_lr=0.5, bound=so.clip(0.5))
-    options = {"trust": "local", "transcript": True, "cohort": Poisson(0.4), "chunk": 3}
-    carry, info = run_rounds(
-        method, mechanism, TASK.records, start(method), KEY, jnp.int32(0), setting=setting(**options), rounds=ROUNDS
-    )
-    who, here, sent = (np.asarray(part) for part in info.transcript)
-    assert who.shape == here.shape == sent.shape[:2] == (ROUNDS, Poisson(0.4).capacity(CLIENTS))
+    method, cohort = so.fedavg(local_steps=1, local_lr=0.5, bound=so.clip(0.5)), PoissonCohort(0.4)
+    w, info = trained(method, so.gaussian(0.5), trust=Trust.LOCAL, transcript=True, cohort=cohort, chunk=3)
+    client_ids, here, sent = (np.asarray(part) for part in info.transcript)
+    assert client_ids.shape == here.shape == sent.shape[:2] == (ROUNDS, cohort.capacity(CLIENTS))
     total = (sent * here[:, :, None]).sum(axis=(0, 1))
     w0 = np.asarray(TASK.initial(KEY))
-    np.testing.assert_allclose(carry.server.w, w0 - 0.5 * total / 4, atol=1e-5)
+    np.testing.assert_allclose(w, w0 - 0.5 * total / 4, atol=1e-5)
     # A client's noise in a round is its own, and another's is another.
     messages = sent[here]
     assert len(np.unique(messages[:, 0])) == len(messages)
@@ -402,7 +377,7 @@ def test_simulate_keeps_a_transcript():
     plan = so.plan(METHOD, rounds=3, noise_multiplier=1.0, trust="local")
     run = so.simulate(plan, TASK, transcript=True, evaluate_every=1)
     assert len(run.transcript) == 3
-    who, here, sent = run.transcript[0]
+    client_ids, here, sent = run.transcript[0]
     assert sent.shape == (1, CLIENTS, TASK.d)
     assert here.all()
-    assert (who == np.arange(CLIENTS)).all()
+    assert (client_ids == np.arange(CLIENTS)).all()

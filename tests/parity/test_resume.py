@@ -19,6 +19,7 @@ import pytest
 
 import sordino as so
 from sordino.errors import InvalidInput
+from sordino.privacy import wording
 from sordino.privacy.accountants import epsilon_of
 from sordino.privacy.certification import certify_ledger
 from sordino.privacy.events import Composed
@@ -336,7 +337,7 @@ def test_a_run_that_is_not_over_says_so(tmp_path):
     half = dataclasses.replace(record, entries=record.entries[: len(record.entries) * 2 // 3])
     assert "unfinished" not in {warning.code for warning in certify_ledger(record, 1e-5).warnings}
     (said,) = [warning for warning in certify_ledger(half, 1e-5).warnings if warning.code == "unfinished"]
-    assert said.message.startswith("2 of 3 planned rounds are in the ledger")
+    assert said == wording.unfinished(2, 3)
 
 
 def test_a_sweep_is_not_completed_on_other_records(tmp_path):

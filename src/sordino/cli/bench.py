@@ -56,8 +56,8 @@ def _measured(name: str, seed: int) -> dict[str, object]:
     """The workload, then its measurements, then the versions and the device."""
     import dataclasses
 
+    from sordino.runs.metrics import environment
     from sordino.runs.workloads import find_workload, measure
-    from sordino.simulation.running import environment
 
     workload = find_workload(name)
     made_with = environment()

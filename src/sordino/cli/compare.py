@@ -34,7 +34,7 @@ def compare_command(
 ) -> None:
     """Train several methods with several seeds: means with 95 % intervals, paired tests, a table and a plot."""
     from sordino.report.comparison import compare, plot_comparison
-    from sordino.simulation.sweep import Point, sweep
+    from sordino.runs import Options, Point, sweep
 
     require(len(files) >= 2, "files", [str(file) for file in files], "give at least two run files")
     require(seeds >= 2, "seeds", seeds, "an interval needs at least 2")
@@ -44,14 +44,15 @@ def compare_command(
     _require_same_task(configs)
     with working("reading data and planning"):
         task = configs[0].task()
-        answers = [config.resolve(config.plan(), task) for config in configs]
+        plans = [config.plan() for config in configs]
+        answers = [config.resolve(plan, task) for config, plan in zip(configs, plans, strict=True)]
         guarantees = [answer.certificate.total(answer.promised) for answer in answers]
     if not unequal:
         _require_same_guarantee(names, guarantees)
-    every = configs[0].file.run.evaluate_every
-    points = [Point(config.plan(), seed) for config in configs for seed in range(seeds)]
+    options = Options(evaluate_every=configs[0].file.run.evaluate_every)
+    points = [Point(plan, seed, answer) for plan, answer in zip(plans, answers, strict=True) for seed in range(seeds)]
     with points_progress(len(points)) as progress:
-        runs = sweep(points, task, evaluate_every=every, progress=progress)
+        runs = sweep(points, task, options, progress=progress)
     histories = {name: [run.history for run in runs[i * seeds : (i + 1) * seeds]] for i, name in enumerate(names)}
     rows = compare(histories)
     certificates = [answer.certificate for answer in answers]

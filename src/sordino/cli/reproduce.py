@@ -64,7 +64,7 @@ def reproduce_command(
         require_folder("out", out)
     from sordino.experiments.provenance import Calls, provenance
     from sordino.experiments.reproducing import reproduce, result_of
-    from sordino.simulation.sweep_files import one_at_a_time
+    from sordino.runs.store import one_at_a_time
 
     part = [hashlib.sha256(spec.scope.encode()).hexdigest()[:8]] if spec.scope else []
     unfinished = Path("runs/unfinished") / "-".join([name, *["quick"] * quick, *part])

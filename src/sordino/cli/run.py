@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sordino.cli.output import require_folder, show, working
-from sordino.cli.sweep import run_sweep, show_sweep_plan
+from sordino.cli.sweep import Models, run_sweep, show_sweep_plan
 from sordino.config import Config, load_sweep
 from sordino.errors import require
 
 if TYPE_CHECKING:
-    from sordino.simulation.running import Progress
+    from sordino.runs.point import Progress
 
 __all__ = ["live_progress", "plan_command", "run_command"]
 
@@ -52,29 +51,50 @@ def run_command(
     runs: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("runs"),
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the run's last checkpoint.")] = False,
     best: Annotated[str | None, typer.Option(help="Rule for the best point of a sweep, as accuracy-last-5.")] = None,
+    models: Annotated[
+        Models | None, typer.Option(help="Points of a sweep whose models are kept: best if left out.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Train; writes metrics, certificate, ledger, checkpoint, model and a picture to runs/<name>/.
 
-    A file with lists or grids of values is a sweep: all of its points run together, and running it again completes the
-    points that are missing.
+    A file with lists or grids of values is a sweep: all of its points run together, each with the files of a run in
+    runs/<name>/points/, and running it again completes the points that are missing.
     """
-    from sordino.report.curves import measure_of, plot_history
-
     folder = runs / _name(file.stem if name is None else name)
     sweep = load_sweep(file, tuple(set or ()))
     require_folder("runs", runs)
     if sweep.varied:
-        run_sweep(sweep, folder, best, as_json=json)
+        run_sweep(sweep, folder, best, models or Models.BEST, as_json=json)
         return
-    require(best is None, "best", best, "is for sweeps: give a key of the file a list or a grid of values")
-    config = sweep.points[0].config
+    for field, value in (("best", best), ("models", models)):
+        require(value is None, field, value, "is for sweeps: give a key of the file a list or a grid of values")
+    run_alone(sweep.points[0].config, folder, resume, as_json=json)
+
+
+def run_alone(config: Config, folder: Path, resume: bool, *, as_json: bool) -> None:
+    """Run a file that stands for one run, and show what came of it."""
+    from sordino.report.curves import measure_of, plot_history
+    from sordino.runs import simulate
+
+    settings = config.file.run
     with working("reading data and planning"):
         plan, task = config.plan(), config.task()
-        config.resolve(plan, task)
-    _keep(config, folder, resume)
+        resolved = config.resolve(plan, task)
     with live_progress(plan.rounds) as progress:
-        run = _simulate(config, plan, task, folder, resume, progress)
+        run = simulate(
+            plan,
+            task,
+            seed=settings.seed,
+            evaluate_every=settings.evaluate_every,
+            chunk=settings.chunk,
+            transcript=settings.transcript,
+            folder=folder,
+            resume=resume,
+            progress=progress,
+            resolved=resolved,
+            config=config.changed,
+        )
     measure = measure_of(run.history[-1])[0]
     picture = folder / f"{measure}.png"
     plot_history(run.history, f"{task.name}, {plan.mechanism} noise", picture)
@@ -86,10 +106,10 @@ def run_command(
         "seconds": run.seconds,
         "picture": str(picture),
     }
-    if json:
+    if as_json:
         show("", result | run.certificate.to_json(), as_json=True)
         return
-    show(f"Run of {file}", result, as_json=False)
+    show(f"Run of {config.path}", result, as_json=False)
     print(run.certificate)
 
 
@@ -98,48 +118,6 @@ def _name(name: str) -> str:
     plain = name not in ("", ".", "..") and "/" not in name and len(name.encode()) <= 200
     require(plain, "name", name, "must be the name of a folder, without /, of at most 200 bytes")
     return name
-
-
-def _keep(config: Config, folder: Path, resume: bool) -> None:
-    """Keep the configuration, changes included, in the run's folder; a run goes on only with the same."""
-    from sordino.simulation.checkpoint import write_atomically
-
-    kept = folder / "config.toml"
-    require(not (folder / "points").exists(), "run", str(folder), "holds a sweep: choose another name")
-    if resume and kept.exists():
-        text = kept.read_bytes().decode(errors="replace")
-        remedy = (
-            f"was started with another configuration: resume with {kept}" if _is_toml(text) else f"{kept} is damaged"
-        )
-        require(text == config.changed, "resume", str(folder), remedy)
-    elif not resume and not (folder / "ledger.jsonl").exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(kept, config.changed.encode())
-
-
-def _is_toml(text: str) -> bool:
-    try:
-        tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
-        return False
-    return True
-
-
-def _simulate(config: Config, plan: Any, task: Any, folder: Path, resume: bool, progress: Progress) -> Any:
-    from sordino.simulation.running import simulate
-
-    settings = config.file.run
-    return simulate(
-        plan,
-        task,
-        seed=settings.seed,
-        evaluate_every=settings.evaluate_every,
-        chunk=settings.chunk,
-        transcript=settings.transcript,
-        folder=folder,
-        resume=resume,
-        progress=progress,
-    )
 
 
 @contextmanager

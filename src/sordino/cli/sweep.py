@@ -2,26 +2,52 @@
 
 from __future__ import annotations
 
-import shutil
+import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from sordino.cli.output import show, working
-from sordino.config import Sweep
+from sordino.config import Config, Sweep
 from sordino.errors import require
 from sordino.privacy import wording
+from sordino.privacy.events import Event
 from sordino.types import Observer
 
-__all__ = ["points_progress", "run_sweep", "show_sweep_plan"]
+if TYPE_CHECKING:
+    from sordino.planning import ResolvedPlan
+    from sordino.runs.point import Point
+    from sordino.runs.store import SweepStore
+    from sordino.tasks import Task
+
+__all__ = ["Models", "points_progress", "run_sweep", "show_sweep_plan"]
+
+Json: TypeAlias = dict[str, Any]
+
+
+class Promise(NamedTuple):
+    """A certificate, and the values of the points that have it."""
+
+    points: list[Json]
+    resolved: ResolvedPlan
+
+
+class Models(StrEnum):
+    """Points of a sweep whose models are kept."""
+
+    ALL = "all"
+    BEST = "best"
+    NONE = "none"
 
 
 def show_sweep_plan(sweep: Sweep, *, as_json: bool) -> None:
     """Print the number of runs of a file and the certificate of each."""
     with working("planning"):
-        promises = _promises(sweep, sweep.tasks())
+        promises = _promises(sweep, _resolved(sweep, sweep.tasks()))
     result = {"file": str(sweep.path), "points": len(sweep.points), "varied": list(sweep.varied)}
     if as_json:
         show("", result | {"promises": _promises_as_json(promises)}, as_json=True)
@@ -30,52 +56,63 @@ def show_sweep_plan(sweep: Sweep, *, as_json: bool) -> None:
     _print_promises(promises)
 
 
-def _promises(sweep: Sweep, tasks: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Each different certificate with the points that have it."""
-    promises: dict[str, dict[str, Any]] = {}
-    for values, config in sweep.points:
-        resolved = config.resolve(config.plan(), tasks[config.task_key])
-        entry = promises.setdefault(str(resolved.certificate), {"points": [], "resolved": resolved})
-        entry["points"].append(values)
-    return promises
+def _resolved(sweep: Sweep, tasks: dict[str, Task]) -> list[Point]:
+    """The points, each resolved once."""
+    from sordino.runs.point import Point
+
+    points = []
+    for _, config in sweep.points:
+        plan = config.plan()
+        points.append(Point(plan, config.file.run.seed, config.resolve(plan, tasks[config.task_key])))
+    return points
 
 
-def _promises_as_json(promises: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+def _promises(sweep: Sweep, points: list[Point]) -> list[Promise]:
+    """The different certificates, and the points that have them."""
+    promises: dict[str, Promise] = {}
+    for (values, _), point in zip(sweep.points, points, strict=True):
+        promise = promises.setdefault(str(point.answer.certificate), Promise([], point.answer))
+        promise.points.append(values)
+    return list(promises.values())
+
+
+def _promises_as_json(promises: list[Promise]) -> list[Json]:
     return [
-        {"points": entry["points"], "noise": dict(entry["resolved"].summary), **entry["resolved"].certificate.to_json()}
-        for entry in promises.values()
+        {"points": points, "noise": dict(resolved.summary), **resolved.certificate.to_json()}
+        for points, resolved in promises
     ]
 
 
-def _print_promises(promises: dict[str, dict[str, Any]]) -> None:
-    for text, entry in promises.items():
-        points = entry["points"]
+def _print_promises(promises: list[Promise]) -> None:
+    for points, resolved in promises:
         print(f"\nEach of {len(points)} points, {_common(points)}:" if len(points) > 1 else f"\n{_common(points)}:")
-        print(text)
+        print(resolved.certificate)
 
 
-def run_sweep(sweep: Sweep, folder: Path, best: str | None, *, as_json: bool) -> None:
+def run_sweep(sweep: Sweep, folder: Path, best: str | None, models: Models, *, as_json: bool) -> None:
     """Run the points that are missing; write and show the table, the best point and the heat map."""
     from sordino.report.sweeps import best_point, plot_heat_map, rule_for, tidy_table, write_table
-    from sordino.simulation.sweep_files import SweepFiles
+    from sordino.runs.identity import digest_of
+    from sordino.runs.store import SweepStore
 
     with working("reading data and planning"):
         tasks = sweep.tasks()
-        promises = _promises(sweep, tasks)  # errors come before anything runs
+        points = _resolved(sweep, tasks)  # errors come before anything runs
         _check_run_sections(sweep)
         rule = rule_for(set.intersection(*(set(task.measures) for task in tasks.values())), best)
-    with SweepFiles(folder, sweep.changed, tasks.values()) as files:  # nobody else writes here until the table is whole
-        missing = [number for number in range(len(sweep.points)) if files.load(number) is None]
+    records = digest_of(*((task.records, task.test) for task in tasks.values()))
+    with SweepStore(folder, sweep.changed, records) as store:  # nobody else writes here until the table is whole
+        missing = [number for number in range(len(points)) if store.finished(number) is None]
         with points_progress(len(missing)) as progress:
-            _run_missing(sweep, tasks, missing, files, progress)
-        shutil.rmtree(files.unfinished, ignore_errors=True)
-        records = [record for number in range(len(sweep.points)) if (record := files.load(number)) is not None]
-        rows = tidy_table(records)
+            _run_missing(sweep, points, tasks, missing, store, models, progress)
+        rows = tidy_table([_record(store, number, values) for number, (values, _) in enumerate(sweep.points)])
         tables = write_table(rows, folder)
         chosen = best_point(rows, sweep.varied, rule)
+        if models is Models.BEST:
+            store.keep_models(chosen["points"] if chosen else [])
         heat_map = folder / "heat_map.png"
         drawn = plot_heat_map(rows, sweep.varied, rule, heat_map)
-    result: dict[str, Any] = {
+    result: Json = {
         "sweep": str(folder),
         "points": len(rows),
         "ran_now": len(missing),
@@ -87,7 +124,7 @@ def run_sweep(sweep: Sweep, folder: Path, best: str | None, *, as_json: bool) ->
         "best_mean": chosen["mean"] if chosen else None,
         "best_points": chosen["points"] if chosen else None,
     }
-    costs = _costs(sweep, tasks)
+    costs, promises = _costs(sweep, points, tasks), _promises(sweep, points)
     if as_json:
         choosing = {"note": wording.SELECTION_NOT_COVERED, "costs": costs}
         promised = _promises_as_json(promises)
@@ -102,6 +139,20 @@ def run_sweep(sweep: Sweep, folder: Path, best: str | None, *, as_json: bool) ->
         print(wording.separate_costs(len(rows)))
 
 
+def _record(store: SweepStore, number: int, values: Json) -> Json:
+    """A finished point, as a table takes it."""
+    stored = store.finished(number)
+    assert stored is not None
+    return {
+        "point": number,
+        "values": values,
+        "seed": stored.environment["seed"],
+        "diverged": not math.isfinite(stored.metrics[-1]["test_loss"]),
+        "history": stored.metrics,
+        "certificate": stored.certificate,
+    }
+
+
 def _check_run_sections(sweep: Sweep) -> None:
     for _, config in sweep.points:
         run = config.file.run
@@ -112,58 +163,65 @@ def _check_run_sections(sweep: Sweep) -> None:
 
 
 def _run_missing(
-    sweep: Sweep, tasks: dict[str, Any], missing: list[int], files: Any, progress: Callable[[float], None]
+    sweep: Sweep,
+    points: list[Point],
+    tasks: dict[str, Task],
+    missing: list[int],
+    store: SweepStore,
+    models: Models,
+    progress: Callable[[float], None],
 ) -> None:
     """Points of one task and one schedule of evaluations go to the engine together."""
-    from sordino.simulation.sweep import Point
-    from sordino.simulation.sweep import sweep as run_points
+    from sordino.runs import Options
+    from sordino.runs import sweep as run_points
 
-    groups: dict[Any, list[int]] = {}
+    groups: dict[Hashable, list[int]] = {}
     for number, (_, config) in enumerate(sweep.points):  # also those that are there: so blocks are the same as before
         groups.setdefault((config.task_key, config.file.run.evaluate_every, config.file.run.chunk), []).append(number)
     done = 0
-    for (task_key, evaluate_every, chunk), numbers in groups.items():
+    for numbers in groups.values():
         there = {place for place, number in enumerate(numbers) if number not in missing}
-        if len(there) == len(numbers):
-            continue
-        configs = [sweep.points[number].config for number in numbers]
+        wanted, config = len(numbers) - len(there), sweep.points[numbers[0]].config
 
-        def keep(place: int, run: Any, numbers: list[int] = numbers) -> None:
-            values, config = sweep.points[numbers[place]]
-            files.save(numbers[place], values, config.file.run.seed, run)
+        def advance(share: float, done: int = done, wanted: int = wanted) -> None:
+            progress((done + share * wanted) / len(missing))
 
-        def advance(share: float, done: int = done, size: int = len(numbers) - len(there)) -> None:
-            progress((done + share * size) / len(missing))
-
-        run_points(
-            [Point(config.plan(), config.file.run.seed) for config in configs],
-            tasks[task_key],
-            evaluate_every=evaluate_every,
-            chunk=chunk,
+        kept = [
+            replace(points[number], folder=store.point(number), config=_toml(sweep.points[number].config))
+            for number in numbers
+        ]
+        options = Options(
+            evaluate_every=config.file.run.evaluate_every,
+            chunk=config.file.run.chunk,
             skip=there,
-            unfinished=files.unfinished,
-            progress=advance,
-            finished=keep,
+            models=models is not Models.NONE,
         )
-        done += len(numbers) - len(there)
+        run_points(kept, tasks[config.task_key], options, progress=advance)
+        done += wanted
 
 
-def _costs(sweep: Sweep, tasks: dict[str, Any]) -> list[dict[str, Any]]:
-    """The cost of trying all points, against the observer of each point's guarantee, by task and kind of guarantee."""
+def _toml(config: Config) -> str:
+    """The run file of one point."""
+    import tomli_w
+
+    return tomli_w.dumps(config.file.model_dump(exclude_unset=True, exclude_none=True))
+
+
+def _costs(sweep: Sweep, points: list[Point], tasks: dict[str, Task]) -> list[Json]:
+    """What trying all points costs against the observer who is promised something, by task and kind of promise."""
     from sordino.report.sweeps import tuning_cost
 
-    groups: dict[Any, list[tuple[Any, int]]] = {}
-    for _, config in sweep.points:
-        plan, task = config.plan(), tasks[config.task_key]
-        resolved = config.resolve(plan, task)
+    groups: dict[Any, list[tuple[Event, int]]] = {}
+    for (_, config), point in zip(sweep.points, points, strict=True):
+        task, resolved = tasks[config.task_key], point.answer
         total = resolved.certificate.total(resolved.promised)
         # Clients of another partition are other clients.
         whose = (config.task_key, task.name, total.observer, total.unit, total.units)
         kind = (*whose, total.relation, total.delta, total.assumptions)
-        event = resolved.event_for(resolved.promised, plan.rounds)
-        groups.setdefault(kind, []).append((event, config.file.run.seed))
+        event = resolved.event_for(resolved.promised, point.plan.rounds)
+        groups.setdefault(kind, []).append((event, point.seed))
     costs = []
-    seeds = Counter(config.file.run.seed for _, config in sweep.points)
+    seeds = Counter(point.seed for point in points)
     for (_, name, observer, unit, units, relation, delta, assumptions), runs in groups.items():
         shared = any(seeds[seed] > 1 for _, seed in runs)  # also with runs of another kind
         whom = {"task": name, "observer": str(observer), "unit": str(unit), "units": units, "relation": str(relation)}
@@ -173,7 +231,7 @@ def _costs(sweep: Sweep, tasks: dict[str, Any]) -> list[dict[str, Any]]:
     return costs
 
 
-def _common(points: list[dict[str, Any]]) -> str:
+def _common(points: list[Json]) -> str:
     """The values that all points share."""
     same = {key: value for key, value in points[0].items() if all(point[key] == value for point in points)}
     return ", ".join(f"{key} = {value}" for key, value in same.items()) or "whatever the values"

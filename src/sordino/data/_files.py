@@ -17,6 +17,7 @@ from typing import NamedTuple
 from urllib.request import Request, urlopen
 
 from sordino.errors import InvalidInput
+from sordino.files import replacing
 
 __all__ = ["File", "Source", "cache_folder", "check", "fetch", "find", "obtain", "places"]
 
@@ -118,20 +119,17 @@ def _download(file: File, path: Path) -> str | None:
     """Download one file to `path` and check it; on failure leave nothing there and return the reasons."""
     problems = []
     for url in file.urls:
-        part = path.with_name(f".{path.name}.{os.getpid()}.part")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with open(part, "wb") as stream:
+            with replacing(path) as stream:
                 stream.writelines(_blocks(url))
-            problem = _mismatch(part, file.checksum)
-            if problem is None:
-                os.replace(part, path)
-                return None
-            problems.append(f"{url}: corrupt, {problem}")
+                stream.flush()
+                problem = _mismatch(Path(stream.name), file.checksum)
+                if problem is not None:
+                    raise OSError(f"corrupt, {problem}")
+            return None
         except (OSError, HTTPException) as error:
             problems.append(f"{url}: {error}")
-        finally:
-            part.unlink(missing_ok=True)
     return "; ".join(problems)
 
 

@@ -7,9 +7,9 @@ import subprocess
 from pathlib import Path
 
 from sordino.errors import InvalidInput
+from sordino.files import write_atomically
 from sordino.report.results import Result
-from sordino.simulation.checkpoint import write_atomically
-from sordino.simulation.running import environment
+from sordino.runs.metrics import environment
 
 __all__ = ["Calls", "commit_of_the_code", "provenance"]
 

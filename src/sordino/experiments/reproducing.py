@@ -14,11 +14,11 @@ import numpy as np
 from sordino.errors import InvalidInput, require
 from sordino.experiments.provenance import Calls
 from sordino.experiments.specs import Point, Spec
+from sordino.planning import Plan, ResolvedPlan
 from sordino.privacy.wording import TUNING_NOT_COVERED
 from sordino.report.results import Result
-from sordino.simulation.running import Run
-from sordino.simulation.sweep import OutOfTime, sweep
-from sordino.simulation.sweep import Point as SweepPoint
+from sordino.runs import Options, OutOfTime, Run, sweep
+from sordino.runs import Point as SweepPoint
 from sordino.tasks import Task
 from sordino.types import Vector
 
@@ -56,24 +56,20 @@ def reproduce(
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
     iterates = any(figure.kind == "paths" for figure in spec.file.figures)
     require(not iterates or minutes is None, "minutes", minutes, "figures of paths begin anew each time: leave it out")
+    options = Options(
+        evaluate_every=spec.evaluate_every(quick), iterates=iterates, unfinished=unfinished, deadline=deadline
+    )
     points, seeds = spec.points(quick), spec.seeds(quick)
-    groups, tasks = _by_task(points), _tasks(spec, points)
+    groups, (tasks, resolved) = _by_task(points), _resolved(spec, points)
     if calls is not None:
         calls.note()
     runs: dict[tuple[int, int], Run] = {}  # by the number of the point and the seed
     with contextlib.suppress(OutOfTime):
         for key, numbers in groups.items():
             cells = [(number, seed) for number in numbers for seed in seeds]
-            sweep(
-                [SweepPoint(points[number].config.plan(), seed) for number, seed in cells],
-                tasks[key],
-                evaluate_every=spec.evaluate_every(quick),
-                iterates=iterates,
-                unfinished=unfinished,
-                deadline=deadline,
-                progress=_progress_of(progress, len(runs) // len(seeds), len(numbers), len(points)),
-                finished=_keeping(runs, cells),
-            )
+            several = [_point(*resolved[number], seed) for number, seed in cells]
+            advance = _progress_of(progress, len(runs) // len(seeds), len(numbers), len(points))
+            sweep(several, tasks[key], options, progress=advance, finished=_keeping(runs, cells))
     complete = [number for number in range(len(points)) if all((number, seed) in runs for seed in seeds)]
     return [_outcome(points[number], tasks, [runs[number, seed] for seed in seeds]) for number in complete]
 
@@ -86,14 +82,20 @@ def _by_task(points: list[Point]) -> dict[str, list[int]]:
     return groups
 
 
-def _tasks(spec: Spec, points: list[Point]) -> dict[str, Task]:
-    """The tasks by their keys. Every plan is resolved, so that mistakes are reported before anything runs."""
+def _resolved(spec: Spec, points: list[Point]) -> tuple[dict[str, Task], list[tuple[Plan, ResolvedPlan]]]:
+    """The tasks by their keys, and every plan with its resolution: mistakes are reported before anything runs."""
     tasks: dict[str, Task] = {}
+    resolved = []
     for point in points:
         if point.config.task_key not in tasks:
             tasks[point.config.task_key] = _task(spec, point)
-        point.config.resolve(point.config.plan(), tasks[point.config.task_key])
-    return tasks
+        plan = point.config.plan()
+        resolved.append((plan, point.config.resolve(plan, tasks[point.config.task_key])))
+    return tasks, resolved
+
+
+def _point(plan: Plan, resolved: ResolvedPlan, seed: int) -> SweepPoint:
+    return SweepPoint(plan, seed, resolved)
 
 
 def _outcome(point: Point, tasks: dict[str, Task], runs: list[Run]) -> Outcome:

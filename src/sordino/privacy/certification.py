@@ -91,7 +91,8 @@ def certify_ledger(record: LedgerRecord, delta: float) -> Certificate:
     released = [entry for entry in record.entries if entry.kind == "release"] or record.entries
     named = {observer for entry in released for observer in entry.observers}
     for observer in (each for each in Observer if each in named):
-        rounds = len({entry.round for entry in record.entries if observer in entry.observers})
+        torn = sum(entry.torn_rounds for entry in record.entries if observer in entry.observers)
+        rounds = record.rounds(observer) + torn
         assumptions = tuple(record.description.get("assumptions", {}).get(str(observer), ()))
         subject = _Subject(record.relation, observer, record.unit, delta, record.units, assumptions)
         spent = record.spent(observer)
@@ -102,7 +103,7 @@ def certify_ledger(record: LedgerRecord, delta: float) -> Certificate:
     found = {warning.code for warning in warnings}  # the run's own warnings of these codes are about all its rounds
     stated = [Warning(str(code), str(text)) for code, text in record.description.get("warnings", ())]
     warnings += [warning for warning in stated if warning.code not in found]
-    planned, entered = record.description.get("rounds"), len({entry.round for entry in record.entries} - {None})
+    planned, entered = record.description.get("rounds"), record.rounds()
     if planned is not None and entered < planned:
         warnings.append(wording.unfinished(entered, planned))
     if record.recovered:
@@ -166,7 +167,7 @@ def _refuse_absent_clients(subject: _Subject) -> None:
 def _refuse_other_subjects(part: Event, unit: Unit) -> None:
     if isinstance(part, Assumed) and Unit.parse(part.unit) is not unit:
         raise Refused(
-            f"the event assumes that {part.assumption}, which is about one {part.unit}, not one {unit}",
+            f"the event assumes {part.assumption}, which is about one {part.unit}, not one {unit}",
             f"use unit {part.unit}",
         )
     if isinstance(part, DiscreteNoise):

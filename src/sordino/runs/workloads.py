@@ -28,7 +28,7 @@ from sordino.models import get
 from sordino.planning import Rules, plan
 from sordino.rounds import engine
 from sordino.rounds.engine import ProgramSpec, RoundState, Shared, run_client, run_rounds
-from sordino.simulation.running import choose_chunk, initial_carry, setting_of
+from sordino.runs.setup import choose_chunk, initial_carry, setting_of
 from sordino.tasks import Records, Task
 from sordino.types import Key
 
