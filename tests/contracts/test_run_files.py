@@ -12,7 +12,7 @@ from sordino.algorithms.schedules import as_schedule, constant, geometric, piece
 from sordino.bounding import BOUNDERS
 from sordino.config import load_config
 from sordino.errors import InvalidInput
-from sordino.simulation.running import require_seed
+from sordino.runs.point import require_seed
 from tests.toys import RUN_FILE, write_run_file
 
 CONFIG = RUN_FILE.replace("clients = 20", 'clients = 20\nmodel = "mlp:8"')
@@ -262,8 +262,12 @@ def test_the_name_of_a_method_is_looked_at_before_its_options(write):
     )
 
 
-def test_python_objects_are_no_keys_of_a_file(write):
-    assert "[algorithm] server_optimiser = 3: is not known" in complaint(write(), "algorithm.server_optimiser=3")
+def test_a_server_optimiser_has_a_name(write):
+    for wrong in ("3", "lion", "{name = 'lion'}", "{b1 = 0.9}"):
+        assert "server_optimiser" in complaint(
+            write(), f"algorithm.server_optimiser={wrong}", "algorithm.server_lr=0.1"
+        )
+    assert "server_lr" in complaint(write(), "algorithm.server_optimiser=adam")
 
 
 # --- The key that is wrong ----------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from sordino.algorithms.common import ServerInfo, bounded, require_choice, requi
 from sordino.algorithms.extrapolation import Extrapolation, extrapolation, squared_norm
 from sordino.algorithms.local import ClientData, LocalTraining
 from sordino.algorithms.schedules import StepSize, as_schedule, constant, require_positive
-from sordino.algorithms.server import OUTPUTS, NamedStep, OptaxStep, Output, ServerStep, server_step
+from sordino.algorithms.server import OUTPUTS, NamedStep, OptaxStep, Output, ServerOptimiser, ServerStep, server_step
 from sordino.bounding import AdaptiveClip
 from sordino.errors import InvalidInput, require
 from sordino.pytrees import pytree
@@ -178,7 +178,7 @@ def fedavg(
     bound: Bounder | None = None,
     server_lr: StepSize | None = None,
     server_momentum: float = 0.0,
-    server_optimiser: object = None,
+    server_optimiser: ServerOptimiser | None = None,
     batch_size: int | None = None,
     momentum: float = 0.0,
     weight_decay: float = 0.0,

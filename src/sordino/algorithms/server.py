@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
@@ -17,7 +17,7 @@ from sordino.errors import InvalidInput, require
 from sordino.pytrees import pytree
 from sordino.types import Key, PyTree, Scalar, Vector
 
-__all__ = ["OUTPUTS", "NamedStep", "OptaxStep", "Optimiser", "Output", "ServerStep", "server_step"]
+__all__ = ["OUTPUTS", "NamedStep", "OptaxStep", "Optimiser", "Output", "ServerOptimiser", "ServerStep", "server_step"]
 
 OUTPUTS = ("last", "mean-of-last-two", "random")
 OPTIMISERS: dict[str, Callable[..., Optimiser]] = {
@@ -26,7 +26,7 @@ OPTIMISERS: dict[str, Callable[..., Optimiser]] = {
     "sgd": optax.sgd,
     "yogi": optax.yogi,
 }
-Options: TypeAlias = tuple[tuple[str, float | bool], ...]
+Option: TypeAlias = float | bool | str
 
 
 @runtime_checkable
@@ -40,6 +40,9 @@ class Optimiser(Protocol):
     @property
     def update(self) -> Callable[..., tuple[PyTree, PyTree]]:
         """gradient, state, w -> what is added to w, the next state."""
+
+
+ServerOptimiser: TypeAlias = str | dict[str, Option] | Optimiser  # what `server_step` reads
 
 
 @pytree
@@ -85,7 +88,7 @@ class NamedStep:
 
     lr: Schedule  # beta_k
     name: str = field(metadata={"static": True})
-    options: Options = field(metadata={"static": True})
+    options: tuple[tuple[str, Option], ...] = field(metadata={"static": True})
 
     def init(self, w: Vector) -> PyTree:
         """The optimiser's state."""
@@ -98,12 +101,12 @@ class NamedStep:
 
 
 @functools.cache
-def _optimiser(name: str, options: Options) -> Optimiser:
+def _optimiser(name: str, options: tuple[tuple[str, Option], ...]) -> Optimiser:
     return OPTIMISERS[name](1.0, **dict(options))
 
 
 def server_step(
-    server_lr: StepSize | None, default: Schedule, momentum: float, optimiser: object
+    server_lr: StepSize | None, default: Schedule, momentum: float, optimiser: ServerOptimiser | None
 ) -> ServerStep | OptaxStep | NamedStep:
     """The server's step as a run file or Python describes it; `default` is beta_k where no server_lr is given."""
     require(0 <= momentum < 1, "server_momentum", momentum, "must lie in [0, 1)")
@@ -113,20 +116,17 @@ def server_step(
     require(not momentum, "server_momentum", momentum, "give it to the optax optimiser instead")
     if isinstance(optimiser, Optimiser):
         return OptaxStep(beta, optimiser)
-    if isinstance(optimiser, str):
-        optimiser = {"name": optimiser}
-    remedy = f"use one of {', '.join(OPTIMISERS)}, {{name = ..., options}}, or an optax optimiser from Python"
-    if not isinstance(optimiser, Mapping) or optimiser.get("name") not in OPTIMISERS:
+    options = dict(optimiser) if isinstance(optimiser, dict) else {"name": optimiser}
+    name = options.pop("name", None)
+    if not isinstance(name, str) or name not in OPTIMISERS:
+        remedy = f"use one of {', '.join(OPTIMISERS)}, {{name = ..., options}}, or an optax optimiser from Python"
         raise InvalidInput("server_optimiser", optimiser, remedy)
     require(server_lr is not None, "server_lr", server_lr, "give the learning rate of server_optimiser")
-    options = {name: value for name, value in optimiser.items() if name != "name"}
     require("learning_rate" not in options, "server_optimiser", optimiser, "give the learning rate as server_lr")
-    numbers = all(isinstance(value, int | float) for value in options.values())
-    require(numbers, "server_optimiser", optimiser, "the options of an optimiser are numbers, true or false")
-    step = NamedStep(beta, optimiser["name"], tuple(sorted(options.items())))
+    step = NamedStep(beta, name, tuple(sorted(options.items())))
     try:
-        step.init(jnp.zeros(1))
-    except TypeError as error:
+        step(jnp.zeros(1), step.init(jnp.zeros(1)), jnp.ones(1), jnp.int32(0))
+    except Exception as error:  # optax checks options late, and each in its own way
         raise InvalidInput("server_optimiser", optimiser, f"optax refuses these options: {error}") from None
     return step
 
