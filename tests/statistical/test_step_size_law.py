@@ -7,11 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
-from sordino.simulation.cohort import Full
-from sordino.simulation.engine import Carry, Setting, run_round
 
 import sordino as so
-from sordino.types import Circumstances, Relation
+from sordino.planning import parse_cohort
+from sordino.rounds import ProgramSpec
+from sordino.rounds.engine import run_round
+from sordino.types import Message, PlanContext, Relation, Trust
+from tests.toys import rules_for, states_of
 
 REPETITIONS, M, D = 2000, 12, 6
 ALPHA = 1e-4
@@ -20,20 +22,18 @@ RECORDS = TASK.records
 NOISE = 0.2
 
 
-def setting(transcript: bool) -> Setting:
-    return Setting(TASK.loss, Full(), M, TASK.largest, "local", chunk=M, transcript=transcript)
-
-
 def drawn(method, transcript: bool, noise: float = NOISE, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """(eta_g, x after one round) of 2,000 rounds that differ in their noise alone."""
     mechanism = so.gaussian(noise)
-    method = method.resolve(Circumstances("local", mechanism, Relation.REPLACE_ONE, D, M, float(M)))
-    w = TASK.initial(jax.random.key(0))
-    clients = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (M, *leaf.shape)), method.init_client(w))
-    carry = Carry(method.init_server(w), clients)
+    context = PlanContext(D, M, float(M), trust=Trust.LOCAL, relation=Relation.REPLACE_ONE, mechanism=mechanism)
+    method = method.resolve(context)
+    state = states_of(method, TASK.initial(jax.random.key(0)), M)
+    rules = rules_for(method, M, Trust.LOCAL, mechanism)
+    rules = rules.with_noise_in_client() if transcript else rules
+    spec = ProgramSpec(TASK.loss, parse_cohort("full"), M, TASK.largest, chunk=M, transcript=transcript)
 
     def one(key):
-        after, info = run_round(method, mechanism, RECORDS, carry, key, jnp.int32(0), setting(transcript))
+        after, info = run_round(rules, RECORDS, state, key, jnp.int32(0), spec)
         return info.server.step_size, method.params(after.server)
 
     eta, x = jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(seed), REPETITIONS))
@@ -83,7 +83,7 @@ def test_the_corrected_numerator_is_unbiased():
 
     def one_by_one(key):
         messages = jax.vmap(mechanism.randomize)(jax.random.split(key, M), jnp.asarray(vectors))
-        return jnp.sum(jax.vmap(mechanism.squared_norm)(messages))
+        return jnp.sum(jax.vmap(lambda vector: mechanism.squared_norm(Message(vector)))(messages))
 
     keys = jax.random.split(jax.random.key(9), REPETITIONS)
     for estimate in (at_once, one_by_one):

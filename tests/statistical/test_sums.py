@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from sordino.simulation.tasks import Task
+from sordino.tasks import Task
 
 import sordino as so
 from sordino.data._records import FederatedData
