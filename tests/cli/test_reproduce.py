@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from sordino.experiments import specs
-from sordino.privacy.wording import SHORT_WARNINGS
+from sordino.privacy.wording import SHORT_WARNINGS, TUNING_NOT_COVERED
 from sordino.report import figures
 from sordino.simulation import sweep
 from sordino.simulation.checkpoint import Bookmark
@@ -122,7 +122,7 @@ def test_paper_beside_ours_numbers_and_pictures(run, papers, tmp_path):
     assert "quick look" in printed
     assert "Too short to show an order. A note." in printed
     assert SHORT_WARNINGS["start-depends-on-data"] in printed
-    assert "no epsilon covers that choice" in printed
+    assert TUNING_NOT_COVERED in printed
     folder = tmp_path / "runs" / "reproduce" / "paper3"
     result = json.loads((folder / "small-quick.json").read_text())
     cells = {(row["row"], row["column"]): row for row in result["rows"]}

@@ -176,7 +176,7 @@ def test_refused_with_a_remedy(ask, remedy):
         (lambda: certificate(delta=-1e-9), "delta"),
         (lambda: certificate(rounds=0), "rounds"),
         (lambda: certificate(units=10**6), "delta"),
-        (lambda: parse_sampling("without-replacement:50/10"), "sampling"),
+        (lambda: parse_sampling("fixed:50/10"), "sampling"),
         (lambda: parse_sampling("poisson:1.5"), "sampling"),
         (lambda: parse_sampling("poisson"), "sampling"),
         (lambda: parse_sampling("bernoulli:0.1"), "sampling"),

@@ -22,8 +22,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Epsilon = Annotated[float | None, typer.Option(help="epsilon.")]
 Delta = Annotated[float | None, typer.Option(help="delta, below 1 over the number of protected units.")]
 Rounds = Annotated[int | None, typer.Option(help="Number of rounds in which a unit may take part (default 1).")]
-SamplingText = Annotated[
-    str, typer.Option(help="full, poisson:Q, without-replacement:K/N or with-replacement:K/N, drawn in secret.")
+CohortText = Annotated[
+    str, typer.Option(help="Who takes part in a round, in secret: full, poisson:Q, fixed:K/N or with-replacement:K/N.")
 ]
 RelationText = Annotated[str, typer.Option(help="Neighbours: add-remove, zero-out or replace-one.")]
 UnitText = Annotated[str, typer.Option(help="What is protected: client or record.")]
@@ -50,7 +50,7 @@ def gaussian_command(
     epsilon: Epsilon = None,
     delta: Delta = None,
     rounds: Rounds = None,
-    sampling: SamplingText = "full",
+    cohort: CohortText = "full",
     relation: RelationText = "add-remove",
     unit: UnitText = "client",
     observer: ObserverText = "model user",
@@ -69,7 +69,7 @@ def gaussian_command(
             epsilon=epsilon,
             delta=delta,
             rounds=rounds,
-            sampling=sampling,
+            cohort=cohort,
             relation=relation,
             unit=unit,
             observer=observer,
@@ -84,7 +84,7 @@ def laplace_command(
     noise_multiplier: Annotated[float, typer.Option(help="Noise scale b over the L1 sensitivity.")],
     delta: Annotated[float, typer.Option(help="delta of the total.")] = 0.0,
     rounds: Annotated[int, typer.Option(help="Number of rounds.")] = 1,
-    sampling: SamplingText = "full",
+    cohort: CohortText = "full",
     relation: RelationText = "add-remove",
     units: Units = None,
     json: Json = False,
@@ -97,7 +97,7 @@ def laplace_command(
             noise_multiplier=noise_multiplier,
             delta=delta,
             rounds=rounds,
-            sampling=sampling,
+            cohort=cohort,
             relation=relation,
             units=units,
         ),

@@ -61,7 +61,7 @@ def gaussian(
     epsilon: float | None,
     delta: float | None,
     rounds: int | None,
-    sampling: str,
+    cohort: str,
     relation: str,
     unit: str,
     observer: str,
@@ -69,7 +69,7 @@ def gaussian(
     formula: str | None,
 ) -> Json:
     """Gaussian noise: two of noise multiplier, epsilon and delta are given, the third is computed."""
-    drawn, related, seen_by = parse_sampling(sampling), Relation.parse(relation), Observer.parse(observer)
+    drawn, related, seen_by = parse_sampling(cohort), Relation.parse(relation), Observer.parse(observer)
     if formula is not None:
         require(formula == "classical", "formula", formula, "use classical, or leave it out for the exact calibration")
         if epsilon is None or delta is None:
@@ -86,7 +86,7 @@ def gaussian(
         sampling=drawn,
         units=units,
     )
-    result = {"mechanism": "gaussian", "noise_multiplier": noise_multiplier, "sampling": sampling}
+    result = {"mechanism": "gaussian", "noise_multiplier": noise_multiplier, "cohort": cohort}
     return result | _certified(certificate) | ({} if epsilon is None else {"epsilon": epsilon})
 
 
@@ -113,7 +113,7 @@ def _solve(
 
 
 def laplace(
-    *, noise_multiplier: float, delta: float, rounds: int, sampling: str, relation: str, units: int | None
+    *, noise_multiplier: float, delta: float, rounds: int, cohort: str, relation: str, units: int | None
 ) -> Json:
     """Laplace noise: pure differential privacy, composed exactly."""
     certificate = certify(
@@ -122,10 +122,10 @@ def laplace(
         observer=Observer.MODEL_USER,
         rounds=rounds,
         delta=delta,
-        sampling=parse_sampling(sampling),
+        sampling=parse_sampling(cohort),
         units=units,
     )
-    result = {"mechanism": "laplace", "noise_multiplier": noise_multiplier, "sampling": sampling}
+    result = {"mechanism": "laplace", "noise_multiplier": noise_multiplier, "cohort": cohort}
     return result | _certified(certificate)
 
 
@@ -271,9 +271,9 @@ def compose(spec: Json, source: str) -> Json:
     delta = table.real("delta")
     units = table.whole("units") if "units" in spec else None
     observer, unit = Observer.parse(table.pop("observer", "model user")), Unit.parse(table.pop("unit", "client"))
-    sampling = parse_sampling(str(table.pop("sampling", "full")))
+    sampling = parse_sampling(str(table.pop("cohort", "full")))
     releases = table.pop("release")
-    table.finish("delta, relation, rounds, sampling, units, observer, unit, release")
+    table.finish("delta, relation, rounds, cohort, units, observer, unit, release")
     if not (isinstance(releases, list) and releases and all(isinstance(entry, dict) for entry in releases)):
         raise InvalidInput("release", releases, f"in {source}: give at least one [[release]] table")
     names = [entry.get("name", entry.get("mechanism")) for entry in releases]
@@ -352,7 +352,7 @@ def _release(table: _Table) -> Event:
     if mechanism not in _RELEASES:
         raise InvalidInput("mechanism", mechanism, f"in {table.source}: use one of {', '.join(_RELEASES)}")
     event = _RELEASES[mechanism](table)
-    table.finish("mechanism, name, times and the mechanism's own numbers; sampling is set once, above the releases")
+    table.finish("mechanism, name, times and the mechanism's own numbers; the cohort is set once, above the releases")
     return Repeated(event, times) if times != 1 else event
 
 
