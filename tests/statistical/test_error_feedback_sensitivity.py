@@ -15,7 +15,7 @@ import sordino as so
 from sordino.algorithms.error_feedback import Broadcast
 from sordino.algorithms.local import ClientData
 from sordino.models import Batch, weighted_mean
-from sordino.types import Circumstances, Relation
+from sordino.types import PlanContext, Relation, Trust
 
 ROUNDS, D, RECORDS = 60, 8, 5
 
@@ -33,12 +33,12 @@ def records(seed: int, size: float) -> tuple[jax.Array, jax.Array]:
 @jax.jit
 def messages(method, x: jax.Array, y: jax.Array, iterates: jax.Array) -> jax.Array:
     """Every message of one client that holds these records and sees these iterates, its memory carried on."""
-    data = ClientData(loss, x, y, jnp.int32(0), jnp.int32(RECORDS), RECORDS)
+    data = ClientData.own(loss, x, y)
 
     def step(memory, received):
         x, k = received
-        message, _, memory, _ = method.client(jax.random.fold_in(jax.random.key(0), k), Broadcast(x, k), memory, data)
-        return memory, message
+        message, memory, _ = method.client(jax.random.fold_in(jax.random.key(0), k), Broadcast(x, k), memory, data)
+        return memory, message.vector
 
     start = method.init_client(iterates[0])
     return jax.lax.scan(step, start, (iterates, jnp.arange(len(iterates))))[1]
@@ -81,7 +81,7 @@ def test_the_secure_average_moves_the_sum_by_sqrt_n_bounds_at_most():
     clients = 9
     method = so.error_feedback(
         beta=0.1, server_lr=0.1, bound=so.smoothed_normalize(0.01), memory="secure-average", memory_clip=0.5
-    ).resolve(Circumstances("local", so.gaussian(1.0), Relation.ZERO_OUT, D, clients, clients))
+    ).resolve(PlanContext(D, clients, clients, trust=Trust.LOCAL, mechanism=so.gaussian(1.0)))
     iterates = jnp.full((ROUNDS, D), 30.0)
     sent = np.asarray(messages(method, *records(0, 100.0), iterates), np.float64)
     first, later = np.linalg.norm(sent[0]), np.linalg.norm(sent[1:], axis=1).max()
@@ -99,9 +99,9 @@ def test_a_record_sampled_once_moves_every_later_message():
 
         def step(memory, k):
             x = jnp.where(k == 0, first, 0.0).reshape(1, 1)
-            data = ClientData(slope, x, jnp.zeros(1), jnp.int32(0), jnp.int32(1), 1)
-            message, _, memory, _ = method.client(jax.random.key(0), Broadcast(jnp.zeros(1), k), memory, data)
-            return memory, message[0]
+            data = ClientData.own(slope, x, jnp.zeros(1))
+            message, memory, _ = method.client(jax.random.key(0), Broadcast(jnp.zeros(1), k), memory, data)
+            return memory, message.vector[0]
 
         return np.asarray(jax.lax.scan(step, jnp.zeros(1), jnp.arange(300))[1], np.float64)
 

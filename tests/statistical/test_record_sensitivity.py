@@ -11,39 +11,33 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
-from sordino.algorithms.minibatch import BLOCK, Broadcast, RecordGradients
-from sordino.simulation.engine import Carry, Setting, run_rounds
-from sordino.simulation.record_planning import _about_means
 
 import sordino as so
 from sordino.algorithms.local import ClientData
+from sordino.algorithms.records import BLOCK, RecordGradients
 from sordino.models import Batch, linear
+from sordino.planning.warnings import about_means
+from sordino.types import ClientNumbers
+from tests.toys import run_plan
 
 D, N = 5, 12
 MODEL = linear("ridge", D)
 RECORDS = np.random.default_rng(0)
 
 
-def client(x, y) -> ClientData:
-    return ClientData(
-        MODEL.loss,
-        jnp.asarray(x, jnp.float32),
-        jnp.asarray(y, jnp.float32),
-        jnp.int32(0),
-        jnp.int32(N),
-        N,
-        jnp.int32(0),
-    )
+def numbers(L, K, weight=1.0) -> ClientNumbers:
+    f = jnp.float32
+    return ClientNumbers(jnp.int32(0), lipschitz=f(L), batch=jnp.int32(K), weight=f(weight), noise_std=f(0))
+
+
+def client(x, y, own: ClientNumbers) -> ClientData:
+    return ClientData.own(MODEL.loss, jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32), own)
 
 
 def messages(L, K, weight=1.0, one_pass=False):
     """(key, w, x, y) -> the message before noise, compiled once."""
-    g = gradients(L, K, weight, one_pass)
-    return jax.jit(lambda key, w, x, y: g(key, Broadcast(w, jnp.int32(0)), client(x, y))[0])
-
-
-def gradients(L, K, weight=1.0, one_pass=False) -> RecordGradients:
-    return RecordGradients(jnp.array([L]), jnp.array([K]), jnp.array([weight]), K, one_pass, 0)
+    g, own = RecordGradients(K, one_pass), numbers(L, K, weight)
+    return jax.jit(lambda key, w, x, y: g(key, w, jnp.int32(0), client(x, y, own))[0])
 
 
 @pytest.mark.parametrize(("L", "K", "weight"), [(1.0, N, 1.0), (0.3, 4, 1.0), (2.0, 1, 0.7), (1.0, 7, 1.9)])
@@ -78,8 +72,9 @@ def test_the_declared_sensitivity_is_reached():
 
 def test_a_sample_is_uniform_and_without_repetition():
     """How often each record is drawn in 4000 rounds: chi-squared at 1e-6, and no round holds one twice."""
-    data, K = client(np.arange(N)[:, None] * np.ones(D), np.zeros(N)), 5
-    draw = jax.vmap(lambda key: gradients(1.0, K).draw(key, jnp.int32(0), data))
+    K = 5
+    data = client(np.arange(N)[:, None] * np.ones(D), np.zeros(N), numbers(1.0, K))
+    draw = jax.jit(jax.vmap(lambda key: RecordGradients(K, one_pass=False).draw(key, jnp.int32(0), data)))
     batch: Batch = draw(jax.random.split(jax.random.key(1), 4000))
     drawn = np.asarray(batch.x[:, :, 0], int)
     assert np.asarray(batch.weight).all()
@@ -93,13 +88,9 @@ def test_every_client_draws_noise_of_its_own_scale():
     task = so.task("linear", clients=3, records=8, d=20, loss="logit", l2=0.1)
     method = so.noisy_mb_sgd(lipschitz=[1.0, 2.0, 1.0], radius=1.0, feature_bound=1.0)
     plan = so.plan(method, rounds=200, trust="local", epsilon=[1.0, 1.0, 4.0], delta=1e-5)
-    resolved = plan.resolve(task.d, task.clients, task)
-    setting = Setting(task.loss, plan.cohort, 3, task.largest, "local", chunk=2, transcript=True)
-    carry = Carry(resolved.algorithm.init_server(jnp.zeros(20)), ())
-    arguments = (task.records, carry, jax.random.key(0), jnp.int32(0))
-    _, info = run_rounds(resolved.algorithm, resolved.mechanism, *arguments, setting=setting, rounds=200)
+    resolved, _, info = run_plan(plan, task, w=jnp.zeros(20), transcript=True)
     sent = np.asarray(info.transcript[2])
-    std = np.asarray(resolved.mechanism.each.noise_std)
+    std = np.asarray(resolved.rules.numbers.noise_std)
     assert len(set(std.round(6))) == 3
     for i in range(3):
         # A mean of clipped gradients is at most L long over 20 coordinates: far below the noise.
@@ -119,13 +110,13 @@ def test_rounding_moves_a_long_sum_no_further_than_is_said():
     ahead[: BLOCK * blocks] = 0.5  # 2^14 in all
     ahead[BLOCK * blocks], ahead[BLOCK * blocks + 1] = v, -v
     ahead[BLOCK * (blocks + 1) :: BLOCK] = -(2.0**-10)  # half of the last place of 2^14
-    order = ClientData(None, None, None, 0, n, n, 0).shuffled(jax.random.fold_in(jax.random.key(0), 0))
+    order = ClientData(None, None, None, 0, n, n).shuffled(jax.random.fold_in(jax.random.key(0), 0))
 
     @jax.jit
     def mean(x: jax.Array) -> jax.Array:
-        data = ClientData(lambda w, batch: batch.x[0] @ w, x, x[:, 0], jnp.int32(0), jnp.int32(n), n, jnp.int32(0))
-        received = Broadcast(jnp.zeros(1), jnp.int32(0))
-        return gradients(1.0, n, one_pass=True)(jax.random.key(1), received, data)[0][0]
+        data = ClientData.own(lambda w, batch: batch.x[0] @ w, x, x[:, 0], numbers(1.0, n))
+        gradients = RecordGradients(n, one_pass=True)
+        return gradients(jax.random.key(1), jnp.zeros(1), jnp.int32(0), data)[0][0]
 
     found = []
     for replaced in (-v, v):
@@ -133,6 +124,7 @@ def test_rounding_moves_a_long_sum_no_further_than_is_said():
         found.append(n * float(mean(jnp.zeros((n, 1)).at[order, 0].set(jnp.asarray(ahead, jnp.float32)))))
     assert found[0] == pytest.approx(2.0**14 - blocks * 2.0**-10, abs=0.01)
     assert abs(found[1] - found[0]) <= 2 * v * 1.002
-    (warning,) = _about_means(n)
-    assert "2 % more than is accounted" in warning.message
-    assert not _about_means(20_000)
+    (warning,) = about_means(n)
+    assert warning.code == "rounded-sums"
+    assert "2 %" in warning.message
+    assert not list(about_means(20_000))

@@ -11,14 +11,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from sordino.simulation.cohort import Full
-from sordino.simulation.engine import Carry, Records, Setting, run_rounds
 
 import sordino as so
 from sordino.algorithms.local import ClientData
 from sordino.privacy.audit import audit
 from sordino.privacy.events import Gaussian, Repeated
+from sordino.tasks import Population, Records
 from sordino.types import Observer, Relation
+from tests.toys import rounds_of
 
 STD, CLIENTS, ROUNDS, DELTA = 0.5, 900, 60, 1e-3
 
@@ -35,20 +35,14 @@ def plan_of(remember: bool):
 @functools.partial(jax.jit, static_argnames=("remember", "clients", "trials"))
 def last_models(held, *, remember: bool, clients: int, trials: int) -> jax.Array:
     """x after all rounds, for `trials` keys; client 0 holds `held`, all others 0."""
-    resolved = plan_of(remember).resolve(1, clients)
-    method = resolved.algorithm
+    rules = plan_of(remember).resolve(Population(1, clients)).rules
     x = jnp.zeros((clients, 1)).at[0].set(held)
-    records = Records(x, jnp.zeros(clients, jnp.int32), jnp.arange(clients), jnp.ones(clients, jnp.int32))
-    setting = Setting(slope, Full(), clients, 1, "local", clients)
-    carry = Carry(method.init_server(jnp.zeros(1)), jnp.zeros((clients, 1)))
+    records = Records(x, jnp.zeros(clients, jnp.int32), jnp.arange(clients), np.ones(clients, np.int32))
 
-    def one(key):
-        rounds = run_rounds(
-            method, resolved.mechanism, records, carry, key, jnp.int32(0), setting=setting, rounds=ROUNDS
-        )
-        return rounds[0].server.x[0]
+    def one(seed):
+        return rounds_of(rules, records, slope, jnp.zeros(1), ROUNDS, seed=seed)[0].server.x[0]
 
-    return jax.lax.map(one, jax.random.split(jax.random.key(3), trials), batch_size=100)
+    return jax.lax.map(one, 3 * trials + jnp.arange(trials), batch_size=100)
 
 
 @pytest.mark.parametrize("remember", [True, False], ids=["remembered", "as in the box"])
@@ -63,8 +57,8 @@ def test_a_client_gains_from_others_noise_only_where_they_forget_it(remember):
         Repeated(Gaussian(STD / 2 * np.sqrt(CLIENTS)), ROUNDS), DELTA, Relation.REPLACE_ONE
     )
     assert (shown.epsilon_lower > everybodys_noise) == remember
-    certificate = plan_of(remember).resolve(1, CLIENTS).certificate
-    user, server = (certificate.total(who).epsilon for who in (Observer.MODEL_USER, Observer.SERVER))
+    certificate = plan_of(remember).resolve(Population(1, CLIENTS)).certificate
+    user, server = (certificate.total(observer).epsilon for observer in (Observer.MODEL_USER, Observer.SERVER))
     assert user == pytest.approx(server if remember else everybodys_noise)
     assert shown.epsilon_lower <= user
 
@@ -89,11 +83,11 @@ def test_a_client_takes_off_at_most_beta_a_round(length, rounds, levelled):
     d, beta = 400, 0.1
     method = so.error_feedback(beta=beta, server_lr=0.1, bound=so.smoothed_normalize(0.01), remember_noise=True)
     noise, received = so.gaussian(length / np.sqrt(d)), method.broadcast(method.init_server(jnp.zeros(d)))
-    data = ClientData(lambda w, batch: 0.0 * jnp.sum(w), jnp.zeros((1, 1)), jnp.zeros(1), jnp.int32(0), jnp.int32(1), 1)
+    data = ClientData.own(lambda w, batch: 0.0 * jnp.sum(w), jnp.zeros((1, 1)), jnp.zeros(1))
 
     def step(memory, key):
-        message = method.client(key, received, memory, data)[0]
-        return method.remembered(received, memory, noise.randomize(key, message)), None
+        message, after, _ = method.client(key, received, memory, data)
+        return method.after_noise(received, memory, after, noise.randomize(key, message.vector)), None
 
     memory, _ = jax.lax.scan(step, jnp.zeros(d), jax.random.split(jax.random.key(5), rounds))
     walk, level = beta * length * np.sqrt(rounds), beta * length**2 / 2

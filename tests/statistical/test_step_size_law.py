@@ -7,36 +7,27 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
-from sordino.simulation.cohort import Full
-from sordino.simulation.engine import Carry, Setting, run_round
 
 import sordino as so
-from sordino.types import Circumstances, Relation
+from sordino.types import Relation, Trust
+from tests.toys import fitted, rounds_of
 
 REPETITIONS, M, D = 2000, 12, 6
 ALPHA = 1e-4
 TASK = so.task("linear-regression", clients=M, d=D)
-RECORDS = TASK.records
 NOISE = 0.2
-
-
-def setting(transcript: bool) -> Setting:
-    return Setting(TASK.loss, Full(), M, TASK.largest, "local", chunk=M, transcript=transcript)
 
 
 def drawn(method, transcript: bool, noise: float = NOISE, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """(eta_g, x after one round) of 2,000 rounds that differ in their noise alone."""
-    mechanism = so.gaussian(noise)
-    method = method.resolve(Circumstances("local", mechanism, Relation.REPLACE_ONE, D, M, float(M)))
+    rules = fitted(method, TASK, Trust.LOCAL, so.gaussian(noise), relation=Relation.REPLACE_ONE)
     w = TASK.initial(jax.random.key(0))
-    clients = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (M, *leaf.shape)), method.init_client(w))
-    carry = Carry(method.init_server(w), clients)
 
-    def one(key):
-        after, info = run_round(method, mechanism, RECORDS, carry, key, jnp.int32(0), setting(transcript))
-        return info.server.step_size, method.params(after.server)
+    def one(seed):
+        after, info = rounds_of(rules, TASK.records, TASK.loss, w, 1, seed=seed, transcript=transcript)
+        return info.server.step_size[0], rules.method.params(after.server)
 
-    eta, x = jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(seed), REPETITIONS))
+    eta, x = jax.jit(jax.vmap(one))(REPETITIONS * seed + jnp.arange(REPETITIONS))
     return np.asarray(eta, np.float64), np.asarray(x, np.float64)
 
 
@@ -82,7 +73,7 @@ def test_the_corrected_numerator_is_unbiased():
         return total.squared_norms_before_noise
 
     def one_by_one(key):
-        messages = jax.vmap(mechanism.randomize)(jax.random.split(key, M), jnp.asarray(vectors))
+        messages = jax.vmap(mechanism.message)(jax.random.split(key, M), jnp.asarray(vectors))
         return jnp.sum(jax.vmap(mechanism.squared_norm)(messages))
 
     keys = jax.random.split(jax.random.key(9), REPETITIONS)
