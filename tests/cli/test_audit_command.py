@@ -10,11 +10,12 @@ import json
 from pathlib import Path
 
 import pytest
-from sordino.simulation.auditing import audit_release
 
 import sordino as so
 from sordino.errors import InvalidInput
 from sordino.privacy.events import Gaussian
+from sordino.rounds.auditing import audit_release
+from sordino.tasks import Population
 from sordino.types import Observer
 
 D, CLIENTS = 4, 20
@@ -113,13 +114,14 @@ def test_theorem_1_of_qtdl_is_shown_to_be_false(run, file):
 def planned(**options):
     method = so.fedavg(local_steps=1, local_lr=0.1, bound=so.clip(2.0))
     plan = so.plan(method, rounds=3, delta=1e-2, noise_multiplier=0.7, **options)
-    return plan, plan.resolve(D, CLIENTS)
+    return plan, plan.resolve(Population(D, CLIENTS))
 
 
 def test_too_little_noise_is_shown():
     plan, resolved = planned()
     assert audit_release(plan, resolved, D, trials=20_000).consistent
-    quiet = dataclasses.replace(resolved, mechanism=so.gaussian(0.6 * 0.7 * 2.0))
+    rules = dataclasses.replace(resolved.rules, mechanism=so.gaussian(0.6 * 0.7 * 2.0))
+    quiet = dataclasses.replace(resolved, rules=rules)
     assert not audit_release(plan, quiet, D, trials=20_000).consistent
 
 

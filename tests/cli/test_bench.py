@@ -7,9 +7,9 @@ import json
 
 import numpy as np
 import pytest
-from sordino.simulation.workloads import WORKLOADS, prepare, random_task
 
-from sordino.simulation import workloads
+from sordino.runs import workloads
+from sordino.runs.workloads import WORKLOADS, prepare, random_task
 
 SMALL = {
     name: dataclasses.replace(workload, clients=7, records=4, cohort=5, local_steps=2, batch_size=None)
@@ -85,7 +85,10 @@ def test_records_come_from_the_seed():
 
 def test_rounds_are_timed_after_one_that_is_not(monkeypatch):
     clock = iter(range(1000))
+    run, loop = [], []
+    program = workloads.Program(run.append, loop.append, d=3, chunk=2, compile_seconds=0.5)
+    monkeypatch.setattr(workloads, "prepare", lambda *_, **__: program)
     monkeypatch.setattr(workloads.time, "perf_counter", lambda: float(next(clock)))
-    numbers: list[int] = []
-    assert workloads._median_seconds(numbers.append) == 1.0
-    assert numbers == list(range(workloads.TIMED + 1))
+    found = workloads.measure(SMALL["w1"])
+    assert run == loop == list(range(workloads.TIMED + 1))
+    assert (found["s_per_round"], found["loop_s_per_round"], found["loop_over_engine"]) == (1.0, 1.0, 1.0)

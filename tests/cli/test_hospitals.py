@@ -52,7 +52,7 @@ def test_in_words():
         (("algorithm.one_pass=true", "algorithm.batch_size=1"), "switzerland twice"),
         (("privacy.epsilon=[1.0, 2.0]",), "one for each of the 4 clients"),
         (("privacy.trust=central",), "use local, or shuffle"),
-        (("privacy.noise=acg16",), "is false"),
+        (("privacy.calibration=acg16",), "is false"),
         (("bound.clip=1.0",), "lipschitz"),
     ],
 )

@@ -14,15 +14,16 @@ import pytest
 import sordino.mechanisms as mechanisms
 from sordino.bounding import clip
 from sordino.errors import InvalidInput, Refused
+from sordino.mechanisms._packing import PackedIntegers
 from sordino.privacy import account_of
 from sordino.privacy.events import Claimed, Event, event_from_json, event_to_json
-from sordino.types import Aggregate, Mechanism, Relation
+from sordino.types import Aggregate, Mechanism, Message, Relation
 
 D, BOUND, CLIENTS = 12, 0.7, 5
 NAMES = [
     module.name
     for module in pkgutil.iter_modules(mechanisms.__path__)
-    if not module.name.startswith("_") and module.name != "packing"
+    if not module.name.startswith("_") and module.name != "request"
 ]
 FACTORIES = {name: getattr(importlib.import_module(f"sordino.mechanisms.{name}"), name) for name in NAMES}
 
@@ -39,7 +40,7 @@ EXAMPLES = {
     "privunit": [PRIVUNIT],
     "qtdl": [
         QTDL,
-        {**QTDL, "noise": "laplace", "delta": 0.0, "output": "clamp"},
+        {**QTDL, "noise": "laplace", "delta": 0.0},
         {**QTDL, "noise": "truncated-laplace", "mu": 0.1},
         {**QTDL, "noise": "theorem-1", "epsilon": 1.0},
     ],
@@ -95,7 +96,6 @@ WRONG = {
         ({"delta": 1.0}, "delta"),
         ({"delta": 0.0, "noise": "gaussian"}, "delta"),
         ({"noise": "white"}, "noise"),
-        ({"output": "drop"}, "output"),
         ({"bound": math.nan}, "bound"),
         ({"bound": math.inf}, "bound"),
         ({"mu": 0.0}, "mu"),
@@ -124,13 +124,17 @@ randomize = jax.jit(lambda mechanism, key, vector: mechanism.randomize(key, vect
 randomize_all = jax.jit(lambda mechanism, keys, vectors: jax.vmap(mechanism.randomize)(keys, vectors))
 
 
+def whole_numbers(mechanism):
+    return isinstance(mechanism.wire, PackedIntegers)
+
+
 def vector(length=0.6, d=D, seed=0):
     direction = np.random.default_rng(seed).normal(size=d)
     return jnp.asarray(length * direction / np.linalg.norm(direction), jnp.float32)
 
 
 def test_every_file_is_exported_and_has_an_example():
-    assert set(NAMES) == set(mechanisms.__all__)
+    assert set(NAMES) == {name for name in mechanisms.__all__ if name.islower()}
     assert all(getattr(mechanisms, name) is FACTORIES[name] for name in NAMES)
     missing = sorted(set(NAMES) - (EXAMPLES.keys() & WRONG.keys()))
     assert not missing, f"new mechanisms without example settings: add {missing} to EXAMPLES and WRONG"
@@ -269,9 +273,9 @@ def test_no_noise_is_no_privacy(name):
 def test_none_leaves_everything_alone():
     none = make("none")
     np.testing.assert_array_equal(none.randomize(jax.random.key(0), vector()), vector())
-    total, squares, _ = none.aggregate(jax.random.key(0), vector(), jnp.float32(2.0), 3)
-    np.testing.assert_array_equal(total, vector())
-    assert squares == 2.0
+    found = none.aggregate(jax.random.key(0), vector(), jnp.float32(2.0), 3)
+    np.testing.assert_array_equal(found.sum, vector())
+    assert found.sum_of_squared_norms == 2.0
 
 
 @every_mechanism
@@ -280,7 +284,8 @@ def test_an_aggregate_has_the_shape_of_a_sum(name, i):
     if mechanism.aggregate is None:
         assert name == "privunit"
         return
-    total = jnp.zeros(D, jnp.int32) if hasattr(mechanism, "encode") else jnp.zeros(D, jnp.float32)
+    total = mechanism.encode(jax.random.key(0), jnp.zeros(D))
+    assert total.dtype == (jnp.int32 if whole_numbers(mechanism) else jnp.float32)
     draw = jax.jit(lambda mechanism, key: mechanism.aggregate(key, total, jnp.float32(0.0), CLIENTS))
     aggregate = draw(mechanism, jax.random.key(0))
     assert isinstance(aggregate, Aggregate)
@@ -295,42 +300,64 @@ def test_an_aggregate_has_the_shape_of_a_sum(name, i):
 
 
 @every_mechanism
-def test_integers_can_be_encoded_and_decoded(name, i):
+def test_what_a_client_sends_without_noise_stands_for_its_vector(name, i):
+    """The vector itself, or integers that stand for it to within one level."""
     mechanism = make(name, i)
-    if not hasattr(mechanism, "encode"):
-        return
-    integers = mechanism.encode(jax.random.key(0), vector())
-    assert integers.dtype == jnp.int32
-    assert np.max(np.abs(integers)) <= mechanism.levels
-    assert np.max(np.abs(mechanism.decode(integers) - vector())) <= mechanism.bound / mechanism.levels
+    sent = mechanism.encode(jax.random.key(0), vector())
     np.testing.assert_array_equal(mechanism.encode(jax.random.key(0), jnp.zeros(D, jnp.float32)), np.zeros(D))
+    if not whole_numbers(mechanism):
+        np.testing.assert_array_equal(sent, vector())
+        return
+    assert np.max(np.abs(sent)) <= mechanism.levels
+    assert np.max(np.abs(mechanism.read(sent) - vector())) <= mechanism.bound / mechanism.levels
 
 
-@pytest.mark.parametrize(("name", "i"), settings_of(["binomial", "qtdl"]))
-def test_the_message_on_the_wire_is_what_randomize_returns(name, i):
-    mechanism, key, d = make(name, i), jax.random.key(0), D
-    u = vector(d=d)
-    message = mechanism.message(key, u)
-    assert isinstance(message, bytes)
-    assert len(message) == -(-mechanism.bits(d) // 8)
-    np.testing.assert_array_equal(mechanism.read(message, d), mechanism.randomize(key, u))
-    with pytest.raises(InvalidInput, match="message"):
-        mechanism.read(message + b"\0", d)
+@every_mechanism
+def test_a_message_is_what_randomize_reads(name, i):
+    """Symbols travel as int32, and all that a mechanism sends beside the vector is in the message."""
+    mechanism, key = make(name, i), jax.random.key(0)
+    message = mechanism.message(key, vector())
+    assert isinstance(message, Message)
+    assert message.vector.dtype == (jnp.int32 if whole_numbers(mechanism) else jnp.float32)
+    assert (message.side, message.level is not None) == (None, name == "privunit")
+    np.testing.assert_array_equal(mechanism.read(message.vector), mechanism.randomize(key, vector()))
 
 
-@pytest.mark.parametrize("output", ["wrap", "clamp"])
-def test_symbols_that_leave_their_range_are_brought_back(output):
-    mechanism = make("qtdl", noise="laplace", delta=0.0, output=output)
+@every_mechanism
+def test_the_wire_carries_what_is_sent_and_nothing_else(name, i):
+    """What `message` and `encode` send arrives bit for bit, in `wire.size(d)` bytes, which is `bits(d)` rounded up."""
+    mechanism, key, wire = make(name, i), jax.random.key(0), make(name, i).wire
+    for sent in (mechanism.message(key, vector()).vector, mechanism.encode(key, vector())):
+        data = wire.encode(np.asarray(sent))
+        assert isinstance(data, bytes)
+        assert len(data) == wire.size(D)
+        arrived = wire.decode(data, D)
+        assert arrived.dtype == sent.dtype
+        np.testing.assert_array_equal(arrived, sent)
+    beside = mechanism.norm.bits if name == "privunit" else 0  # the level, which is not part of the vector
+    assert wire.size(D) == -(-(mechanism.bits(D) - beside) // 8)
+
+
+@every_mechanism
+def test_a_message_of_another_size_is_refused(name, i):
+    wire = make(name, i).wire
+    data = wire.encode(np.asarray(make(name, i).encode(jax.random.key(0), vector())))
+    for wrong, d in ((data + b"\0", D), (data[:-1], D), (b"", D), (data, D + 9)):
+        with pytest.raises(InvalidInput) as caught:
+            wire.decode(wrong, d)
+        assert caught.value.field == "message"
+        assert str(len(wrong)) in str(caught.value)
+        assert str(wire.size(d)) in caught.value.remedy
+
+
+def test_symbols_that_leave_their_range_wrap_around():
+    mechanism = make("qtdl", noise="laplace", delta=0.0)
     half = 2 ** (mechanism.calibration.bits - 1)
     far = jnp.asarray([-5 * half, -half - 3, 0, half + 3, 5 * half], jnp.int32)
     symbols = np.asarray(mechanism.add_noise(jax.random.key(0), far))
     assert np.all((-half <= symbols) & (symbols < half))
-    if output == "clamp":
-        assert list(np.sign(symbols[[0, -1]])) == [-1, 1]
-        assert list(np.abs(symbols[[0, -1]])) == [half - 1, half - 1]
-    else:
-        noise = np.asarray(mechanism.add_noise(jax.random.key(0), jnp.zeros(5, jnp.int32)))
-        np.testing.assert_array_equal((symbols - noise - np.asarray(far)) % (2 * half), 0)
+    noise = np.asarray(mechanism.add_noise(jax.random.key(0), jnp.zeros(5, jnp.int32)))
+    np.testing.assert_array_equal((symbols - noise - np.asarray(far)) % (2 * half), 0)
 
 
 @pytest.mark.parametrize(("name", "overrides", "word"), [(n, o, w) for n in WRONG for o, w in WRONG[n]])

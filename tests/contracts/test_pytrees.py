@@ -36,12 +36,16 @@ def test_a_node_survives_the_round_trip():
     leaves, structure = jax.tree.flatten(so.clip(2.0))
     assert jax.tree.unflatten(structure, leaves) == so.clip(2.0)
     (path, _), = jax.tree_util.tree_leaves_with_path(so.clip(2.0))  # fmt: skip
-    assert jax.tree_util.keystr(path) == ".bound"
+    assert jax.tree_util.keystr(path) == ".limit"
 
 
-def test_a_plain_function_is_no_part_of_a_method():
-    """A run that is resumed could not tell whether its numbers are the same."""
+def test_a_plain_function_is_told_apart_by_its_values():
+    """A run that is resumed must be able to tell whether its numbers are the same."""
     constant = Constant(0.1)
     assert as_schedule(constant) is constant
-    with pytest.raises(InvalidInput, match="local_lr = '<lambda>': use a number"):
-        so.scaffold(local_steps=1, local_lr=lambda k: 0.1)
+    falling, faster = (as_schedule(lambda k, scale=scale: scale / (1 + k)) for scale in (0.1, 0.2))
+    assert falling.values != faster.values
+    assert falling.values == as_schedule(lambda k: 0.1 / (1 + k)).values
+    with pytest.raises(InvalidInput) as caught:
+        so.scaffold(local_steps=1, local_lr=lambda k: -0.1)
+    assert caught.value.field == "local_lr"

@@ -9,14 +9,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from sordino.algorithms.minibatch import Broadcast, RecordGradients
-from sordino.simulation.record_planning import shuffled_event
 
 import sordino as so
 from sordino.algorithms.local import ClientData
+from sordino.algorithms.records import RecordGradients
 from sordino.data import Dataset, partition
 from sordino.data.augmentation import crop_flip
 from sordino.errors import InvalidInput, Refused
+from sordino.planning.record_noise import shuffled_event
+from sordino.privacy import wording
 from sordino.privacy.accountants import account_of, epsilon_of
 from sordino.privacy.certification import certify_ledger
 from sordino.privacy.events import (
@@ -32,9 +33,9 @@ from sordino.privacy.events import (
     of_run,
     passing_anew,
 )
-from sordino.privacy.guarantee import OTHERS_ADD_NOISE, OTHERS_LOOK_AWAY
 from sordino.privacy.sampling import WithoutReplacement
-from sordino.types import Memory, Observer, Relation, Unit
+from sordino.tasks import Population
+from sordino.types import ClientNumbers, Memory, Observer, Relation, Unit
 
 REPLACE = Relation.REPLACE_ONE
 TASK = so.task("linear", clients=3, records=40, d=4, loss="logit", l2=0.1)
@@ -44,7 +45,21 @@ BUDGET = {"epsilon": 1.0, "delta": 1e-5, "trust": "local"}
 
 def resolved(rounds=10, method=None, task=TASK, **settings):
     plan = so.plan(method or so.noisy_mb_sgd(**USUAL), rounds=rounds, **(BUDGET | settings))
-    return plan.resolve(task.d, task.clients, task)
+    return plan.resolve(task.population)
+
+
+def noise_std(plan):
+    """Of every client's message."""
+    return np.asarray(plan.rules.numbers.noise_std)
+
+
+def claiming(method, **claims):
+    """The same method, which says something else of itself to the plan."""
+
+    class Claiming(type(method)):
+        privacy = dataclasses.replace(method.privacy, **claims)
+
+    return Claiming(**{field.name: getattr(method, field.name) for field in dataclasses.fields(method)})
 
 
 # --- Each client its own -----------------------------------------------------------------------------------------
@@ -58,7 +73,7 @@ def test_every_client_has_its_own_noise_and_its_own_guarantee():
     np.testing.assert_allclose([g.epsilon for g in own], [0.5, 1.0, 2.0], rtol=1e-4)
     assert [g.delta for g in own] == [1e-5, 1e-6, 1e-4]
     assert {g.units for g in own} == {40}
-    std = np.asarray(plan.mechanism.each.noise_std)
+    std = noise_std(plan)
     for i, (L, K) in enumerate([(1.0, 40), (2.0, 10), (0.5, 20)]):
         event = Gaussian(float(std[i]) * K / (2 * L))
         event = event if K == 40 else Sampled(event, WithoutReplacement(K, 40))
@@ -85,14 +100,9 @@ def test_a_model_user_sees_the_noise_of_all_only_when_all_take_part():
 
 def test_clients_that_remember_their_noise_are_refused():
     """Model users are promised the noise of all, which is then taken off again by later rounds."""
-    ours = so.noisy_mb_sgd(**USUAL)
-
-    class Remembering(type(ours)):
-        remembers_noise = True
-
-    method = Remembering(**{field.name: getattr(ours, field.name) for field in dataclasses.fields(ours)})
-    with pytest.raises(InvalidInput, match="remembers_noise"):
-        resolved(method=method)
+    with pytest.raises(InvalidInput) as caught:
+        resolved(method=claiming(so.noisy_mb_sgd(**USUAL), remembers_noise=True))
+    assert caught.value.field == "remembers_noise"
 
 
 def test_weights_change_the_message_and_its_noise_together(needs):
@@ -102,9 +112,7 @@ def test_weights_change_the_message_and_its_noise_together(needs):
         resolved(method=so.noisy_mb_sgd(**USUAL, weights=weights), task=task) for weights in ("clients", "records")
     )
     factor = task.data.size / task.data.size.mean()
-    np.testing.assert_allclose(
-        weighted.mechanism.each.noise_std, np.asarray(plain.mechanism.each.noise_std) * factor, rtol=1e-5
-    )
+    np.testing.assert_allclose(noise_std(weighted), noise_std(plain) * factor, rtol=1e-5)
     assert weighted.certificate.total(Observer.SERVER).epsilon == pytest.approx(1.0, rel=1e-6)
 
 
@@ -127,20 +135,13 @@ def test_noise_that_no_float32_has_is_refused():
 
 def test_what_is_not_said_of_sums_and_memory_is_not_gained_from():
     """A model user gains from the noise of all only where the server uses sums alone, and memory is asked about."""
-
-    class Careless(type(so.noisy_mb_sgd(**USUAL))):
-        only_sums = False
-
-    class Remembers(type(so.noisy_mb_sgd(**USUAL))):
-        memory = Memory.EXACT
-
     method = so.noisy_mb_sgd(**USUAL, batch_size=10)
-    fields = {field.name: getattr(method, field.name) for field in dataclasses.fields(method)}
-    usual, careless = resolved(method=method).certificate, resolved(method=Careless(**fields)).certificate
+    usual = resolved(method=method).certificate
+    careless = resolved(method=claiming(method, uses_sum_only=False)).certificate
     assert usual.total(Observer.MODEL_USER).epsilon < usual.total(Observer.SERVER).epsilon / 1.5
     assert careless.total(Observer.MODEL_USER).epsilon == careless.total(Observer.SERVER).epsilon
     with pytest.raises(Refused, match="memory"):
-        resolved(method=Remembers(**fields))
+        resolved(method=claiming(method, memory=Memory.EXACT))
 
 
 def test_clients_of_one_name_are_refused():
@@ -167,7 +168,7 @@ def test_records_that_their_labels_deal_out_are_said_to_be(scheme, said):
     codes = {warning.code for warning in resolved(task=task, method=so.noisy_mb_sgd(**USUAL)).certificate.warnings}
     assert ("dealt-by-label" in codes) == said
     clients = so.plan(so.dp_sgd(server_lr=0.1, bound=so.clip(1.0)), rounds=1, noise_multiplier=1.0, delta=1e-4)
-    codes = {warning.code for warning in clients.resolve(task.d, task.clients, task).certificate.warnings}
+    codes = {warning.code for warning in clients.resolve(task.population).certificate.warnings}
     assert "dealt-by-label" not in codes  # a client is one after it was dealt its records
 
 
@@ -205,7 +206,7 @@ def test_natural_clients_are_in_the_test_set_too(name, needs):
 
 
 def test_without_noise_no_option_is_overlooked():
-    for wrong in ({"noise": "numeric"}, {"levels": 3}, {"trust": "banana"}):
+    for wrong in ({"calibration": "numeric"}, {"levels": 3}, {"trust": "banana"}):
         with pytest.raises(InvalidInput, match=next(iter(wrong))):
             so.plan(so.noisy_mb_sgd(**USUAL), rounds=1, **wrong)
 
@@ -215,17 +216,17 @@ def test_many_clients_are_printed_as_a_range_and_listed_in_json():
     plan = resolved(task=task, epsilon=[*np.linspace(0.5, 1.0, 25)], delta=1e-3)
     line = next(line for line in str(plan.certificate).splitlines() if line.startswith("model user") and "25" in line)
     assert "model user, over all 10 rounds, each of 25 clients for its own records: epsilon from" in line
-    assert f"replace-one; exact Gaussian; assuming {OTHERS_LOOK_AWAY}" in line
+    assert f"replace-one; exact Gaussian; assuming {wording.ASSUME_OTHERS_HONEST}" in line
     assert "each of 25 clients for its own records: epsilon from 0.5000 to 1.0000" in str(plan.certificate)
     assert "client 7" not in str(plan.certificate)
     named = [g["client"] for g in plan.certificate.to_json()["guarantees"] if g["client"]]
     assert named.count("client 7") == 3
-    worst = plan.noise["each_client"][0]
+    worst = plan.summary["each_client"][0]
     assert worst["epsilon"] == pytest.approx(1.0, rel=1e-6)
 
 
 def test_without_noise_nothing_is_promised():
-    certificate = so.plan(so.noisy_mb_sgd(**USUAL), rounds=3).resolve(TASK.d, 3, TASK).certificate
+    certificate = so.plan(so.noisy_mb_sgd(**USUAL), rounds=3).resolve(TASK.population).certificate
     assert math.isinf(certificate.total(Observer.SERVER).epsilon)
     assert math.isinf(certificate.total(Observer.MODEL_USER).epsilon)
 
@@ -236,19 +237,19 @@ def test_without_noise_nothing_is_promised():
 def test_shuffling_needs_less_noise_where_it_hides():
     task = so.task("linear", clients=1000, records=1, d=2, loss="ridge", l2=0.1)
     shuffled, local = (resolved(rounds=1, task=task, trust=trust, epsilon=0.5) for trust in ("shuffle", "local"))
-    assert float(shuffled.mechanism.each.noise_std[0]) < 0.5 * float(local.mechanism.each.noise_std[0])
+    assert noise_std(shuffled)[0] < 0.5 * noise_std(local)[0]
     server, peer = (shuffled.certificate.total(observer) for observer in (Observer.SERVER, Observer.PEER))
     assert 0.4 < server.epsilon <= 0.5
     assert peer.epsilon > server.epsilon  # it knows its own message
-    hidden = "a shuffler hides who sent which of 1000 messages"
-    assert server.assumptions == (hidden, OTHERS_ADD_NOISE)  # clean messages of others hide nothing
-    assert shuffled.noise["noise_std_by_secure_aggregation"] < float(shuffled.mechanism.each.noise_std[0])
+    # Clean messages of others hide nothing.
+    assert server.assumptions == (wording.assume_shuffler(1000), wording.ASSUME_OTHERS_ADD_NOISE)
+    assert shuffled.summary["noise_std_by_secure_aggregation"] < noise_std(shuffled)[0]
     assert "shuffle-adds-nothing" not in [warning.code for warning in shuffled.certificate.warnings]
 
 
 def test_shuffling_few_messages_is_said_to_add_nothing():
     shuffled, local = (resolved(trust=trust) for trust in ("shuffle", "local"))
-    np.testing.assert_allclose(shuffled.mechanism.each.noise_std, local.mechanism.each.noise_std, rtol=1e-4)
+    np.testing.assert_allclose(noise_std(shuffled), noise_std(local), rtol=1e-4)
     assert "shuffle-adds-nothing" in [warning.code for warning in shuffled.certificate.warnings]
     assert shuffled.certificate.total(Observer.SERVER).epsilon <= 1.0 + 1e-6
 
@@ -268,7 +269,7 @@ def test_messages_of_several_records_are_hidden_by_their_whole_length():
     task = so.task("linear", clients=1000, records=40, d=2, loss="ridge", l2=0.1)
     plan = resolved(rounds=1, task=task, trust="shuffle", epsilon=0.5)
     local = resolved(rounds=1, task=task, epsilon=0.5)
-    np.testing.assert_allclose(plan.mechanism.each.noise_std, local.mechanism.each.noise_std, rtol=1e-4)
+    np.testing.assert_allclose(noise_std(plan), noise_std(local), rtol=1e-4)
 
 
 def test_secure_aggregation_is_compared_with_the_fewest_messages():
@@ -276,19 +277,17 @@ def test_secure_aggregation_is_compared_with_the_fewest_messages():
     task = so.task("linear", clients=100, records=20, d=3, loss="ridge", l2=0.1)
     method = so.noisy_mb_sgd(**USUAL, batch_size=5)
     plan = resolved(method=method, task=task, trust="shuffle", cohort="unreliable:4-100", delta=1e-4)
-    z = plan.noise["noise_std_by_secure_aggregation"] * math.sqrt(4) / (2 / 5)
+    z = plan.summary["noise_std_by_secure_aggregation"] * math.sqrt(4) / (2 / 5)
     event = Repeated(Sampled(Gaussian(z), WithoutReplacement(5, 20)), 10)
     assert epsilon_of(event, 1e-4, REPLACE) == pytest.approx(1.0, rel=1e-3)
 
 
 def test_long_gradients_of_a_heavy_client_do_not_overflow():
     """One record more would turn a finite message into infinity, which no noise hides."""
-    L, weight = jnp.asarray([1e30]), jnp.asarray([1e8])
-    gradients = RecordGradients(L, jnp.asarray([8]), weight, 8, one_pass=False, order_seed=0)
+    heavy = ClientNumbers(jnp.int32(0), jnp.float32(1e30), jnp.int32(8), jnp.float32(1e8), jnp.float32(0))
     x = jnp.full((8, 1), 1e30, jnp.float32)
-    data = ClientData(lambda w, batch: jnp.vdot(w, batch.x[0]), x, jnp.zeros(8), jnp.int32(0), jnp.int32(8), 8)
-    received = Broadcast(jnp.zeros(1), jnp.int32(0))
-    message, _ = gradients(jax.random.key(0), received, data)
+    data = ClientData.own(lambda w, batch: jnp.vdot(w, batch.x[0]), x, jnp.zeros(8), heavy)
+    message, _ = RecordGradients(8, one_pass=False)(jax.random.key(0), jnp.zeros(1), jnp.int32(0), data)
     np.testing.assert_allclose(message, 1e38, rtol=1e-5)
 
 
@@ -298,11 +297,8 @@ def test_long_gradients_of_a_heavy_client_do_not_overflow():
 @pytest.mark.parametrize(
     ("ask", "words"),
     [
-        (lambda: resolved(noise="acg16"), "false"),
-        (
-            lambda: resolved(method=so.noisy_mb_sgd(**USUAL, batch_size=1), noise="theorem-2.1", rounds=2, epsilon=1.0),
-            "K",
-        ),
+        (lambda: resolved(calibration="acg16"), "false"),
+        (lambda: resolved(method=so.noisy_mb_sgd(**USUAL, batch_size=1), calibration="theorem-2.1", rounds=2), "K"),
         (lambda: epsilon_of(Composed((Disjoint(Gaussian(1.0), "a"), Disjoint(Gaussian(2.0), "a"))), 1e-5), "different"),
     ],
 )
@@ -319,7 +315,7 @@ def test_refused(ask, words):
         (lambda: resolved(trust="central"), "trust"),
         (lambda: resolved(relation="add-remove"), "relation"),
         (lambda: resolved(mechanism="laplace"), "mechanism"),
-        (lambda: resolved(noise="classical"), "noise"),
+        (lambda: resolved(calibration="classical"), "calibration"),
         (lambda: resolved(levels=4), "levels"),
         (lambda: resolved(noise_multiplier=1.0), "epsilon"),
         (lambda: resolved(delta=None), "delta"),
@@ -334,12 +330,12 @@ def test_refused(ask, words):
         ),
         (lambda: resolved(method=so.noisy_mb_sgd(**(USUAL | {"lipschitz": [1.0, 2.0]}))), "lipschitz"),
         (lambda: resolved(method=so.noisy_mb_sgd(lipschitz=1.0, radius=1.0)), "smoothness"),
-        (lambda: so.plan(so.noisy_mb_sgd(**USUAL), rounds=1).resolve(4, 3), "task"),
+        (lambda: so.plan(so.noisy_mb_sgd(**USUAL), rounds=1).resolve(Population(4, 3)), "sizes"),
         (lambda: so.noisy_mb_sgd(**USUAL, bound=so.clip(1.0)), "bound"),
         (lambda: so.noisy_mb_sgd(**USUAL, batch_size=0), "batch_size"),
         (lambda: so.noisy_mb_sgd(**USUAL, batch_size=1.9), "batch_size"),  # sensitivity 2L/1.9, but one record is drawn
         (lambda: so.accelerated_mb_sgd(**USUAL, batch_size=[2, 2.5, 3]), "batch_size"),
-        (lambda: so.scaffold(local_steps=1, local_lr=0.1, protects="records", batch_size=1.9), "batch_size"),
+        (lambda: so.record_scaffold(local_steps=1, local_lr=0.1, bound=so.clip(1.0), batch_size=1.9), "batch_size"),
         (lambda: so.fedavg(local_steps=1.5, local_lr=0.1), "local_steps"),
         (lambda: resolved(rounds=2.5), "rounds"),
         (lambda: so.noisy_mb_sgd(**USUAL, one_pass=True), "batch_size"),
@@ -356,10 +352,7 @@ def test_refused(ask, words):
         (lambda: so.noisy_mb_sgd(**(USUAL | {"radius": 1e-300})), "radius"),
         (lambda: so.noisy_mb_sgd(**(USUAL | {"feature_bound": math.inf})), "feature_bound"),
         (lambda: resolved(method=so.noisy_mb_sgd(lipschitz=1e6, radius=2e-38, smoothness=1.0)), "step_size"),
-        (lambda: so.noisy_mb_sgd(**USUAL, order_seed=-1), "order_seed"),
-        (lambda: so.noisy_mb_sgd(**USUAL, order_seed=2**64), "order_seed"),
-        (lambda: so.noisy_mb_sgd(**USUAL, order_seed=1.5), "order_seed"),
-        (lambda: so.scaffold(local_steps=1, local_lr=0.1, protects="records", weight_decay=math.inf), "weight_decay"),
+        (lambda: so.record_scaffold(local_steps=1, local_lr=0.1, weight_decay=math.inf), "weight_decay"),
         (lambda: so.fedavg(local_steps=1, local_lr=0.1, weight_decay=math.inf), "weight_decay"),
         (lambda: so.plan(so.fedavg(local_steps=1, local_lr=0.1), rounds=1, epsilon=[1.0, 2.0], delta=1e-5), "epsilon"),
     ],
@@ -399,7 +392,7 @@ def test_one_pass_is_accounted_in_parallel():
 
 def test_another_pass_costs_again():
     """Rounds of one run are parts of one pass; another plan or run goes through the records anew."""
-    plans = [one_pass(10, 4, order_seed=seed) for seed in (0, 1)]
+    plans = [one_pass(10, 4, step_size=step_size) for step_size in (0.1, 0.2)]
     first, second = (plan.event_for(Observer.SERVER, 10) for plan in plans)
     alone, half = epsilon_of(first, 1e-5), plans[0].event_for(Observer.SERVER, 5)
     assert epsilon_of(Composed((half, half)), 1e-5) == pytest.approx(alone)
@@ -433,8 +426,9 @@ def test_a_delta_that_may_expose_a_record_is_said_so(tmp_path):
 def test_no_record_is_drawn_twice_even_beyond_the_last():
     """The client's own safeguard: 5 rounds of 3 from 10 records use 10 places once, then nothing."""
     x = jnp.arange(12.0)[:, None]
-    gradients = RecordGradients(jnp.ones(2), jnp.array([3, 3]), jnp.ones(2), 3, True, 0)
-    data = ClientData(lambda w, batch: jnp.float32(0), x, x[:, 0], jnp.int32(1), jnp.int32(10), 11, jnp.int32(1))
+    gradients = RecordGradients(3, one_pass=True)
+    own = ClientNumbers(jnp.int32(1), jnp.float32(1), jnp.int32(3), jnp.float32(1), jnp.float32(0))
+    data = ClientData(lambda w, batch: jnp.float32(0), x, x[:, 0], jnp.int32(1), jnp.int32(10), 11, own)
     drawn = []
     for r in range(5):
         batch = gradients.draw(jax.random.key(r), jnp.int32(r), data)
@@ -510,7 +504,7 @@ def test_runs_that_sort_their_clients_otherwise_are_not_composed_kind_by_kind():
     with pytest.raises(InvalidInput, match="sorted alike"):
         epsilon_of(Composed((a, b)), 1e-5, REPLACE)
     assert event_from_json(event_to_json(b)) == b
-    z = float(plan.mechanism.each.noise_std[2]) / (2 / 40)
+    z = float(noise_std(plan)[2]) / (2 / 40)
     assert epsilon_of(Composed((a, a)), 1e-5, REPLACE) == pytest.approx(
         epsilon_of(Repeated(Gaussian(z), 20), 1e-5, REPLACE)
     )

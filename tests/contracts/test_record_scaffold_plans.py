@@ -8,7 +8,6 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from sordino.simulation.auditing import audit_release
 
 import sordino as so
 from sordino.data import FederatedData
@@ -19,8 +18,10 @@ from sordino.privacy.accountants import epsilon_of
 from sordino.privacy.certification import certify_ledger
 from sordino.privacy.events import Gaussian, Repeated, Sampled
 from sordino.privacy.sampling import WithoutReplacement
-from sordino.simulation import Task
-from sordino.types import Algorithm, Memory, Observer, Relation, Unit
+from sordino.rounds.auditing import audit_release
+from sordino.tasks import Task
+from sordino.types import Memory, Method, Observer, Relation, Unit
+from tests.toys import killed_and_resumed
 
 REPLACE = Relation.REPLACE_ONE
 SIZES, BATCH, C, K = np.array([40, 25, 8], np.int32), 10, 0.5, 4
@@ -40,13 +41,13 @@ TASK = toy()
 
 
 def method(**settings):
-    usual = {"local_steps": K, "local_lr": 0.1, "batch_size": BATCH, "bound": so.clip(C), "protects": "records"}
-    return so.scaffold(**(usual | settings))
+    usual = {"local_steps": K, "local_lr": 0.1, "batch_size": BATCH, "bound": so.clip(C)}
+    return so.record_scaffold(**(usual | settings))
 
 
 def resolved(rounds=5, algorithm=None, **privacy):
     plan = so.plan(algorithm or method(), rounds=rounds, **(privacy or NOISE))
-    return plan.resolve(TASK.d, TASK.clients, TASK)
+    return plan.resolve(TASK.population)
 
 
 def directly(n, z, releases, delta):
@@ -77,28 +78,19 @@ def test_more_releases_than_can_be_composed_are_blamed_on_the_local_steps():
 
 def test_noise_is_calibrated_to_all_releases():
     found = resolved(rounds=3, epsilon=[1.0, 2.0, 4.0], delta=1e-4, trust="local")
-    std = np.asarray(found.algorithm.noise_std, np.float64)
+    std = np.asarray(found.rules.numbers.noise_std, np.float64)
     z = std * np.minimum(BATCH, SIZES) / (2 * C)
     spent = [directly(n, float(each), 3 * K, 1e-4) for n, each in zip(SIZES, z, strict=True)]
     np.testing.assert_allclose(spent, [1.0, 2.0, 4.0], rtol=1e-3)
-    np.testing.assert_allclose([row["noise_std"] for row in found.noise["each_client"]], std, rtol=1e-6)
-    assert found.noise["bits_per_message"] == 32 * 2 * TASK.d
+    np.testing.assert_allclose([row["noise_std"] for row in found.summary["each_client"]], std, rtol=1e-6)
+    assert found.summary["bits_per_message"] == 32 * 2 * TASK.d
 
 
 @pytest.mark.slow
 def test_the_ledger_of_a_resumed_run_says_what_was_planned(tmp_path: Path):
     plan = so.plan(method(), rounds=7, cohort="fixed:2", **NOISE)
 
-    class Stop(Exception):
-        pass
-
-    def stop(row):
-        if row["round"] == 4:
-            raise Stop
-
-    with pytest.raises(Stop):
-        so.simulate(plan, TASK, seed=1, folder=tmp_path / "run", progress=stop)
-    resumed = so.simulate(plan, TASK, seed=1, folder=tmp_path / "run", resume=True)
+    resumed = killed_and_resumed(plan, TASK, tmp_path / "run", after=4, seed=1)
     whole = so.simulate(plan, TASK, seed=1, chunk=1)
     for a, b in zip(jax.tree.leaves(resumed.params), jax.tree.leaves(whole.params), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-5)
@@ -113,16 +105,16 @@ def test_the_ledger_of_a_resumed_run_says_what_was_planned(tmp_path: Path):
 
 
 def test_without_noise_nothing_is_promised():
-    found = so.plan(method(), rounds=3).resolve(TASK.d, TASK.clients, TASK)
+    found = so.plan(method(), rounds=3).resolve(TASK.population)
     assert all(math.isinf(found.certificate.total(observer).epsilon) for observer in OBSERVERS)
-    assert not np.any(found.algorithm.noise_std)
+    assert not np.any(found.rules.numbers.noise_std)
 
 
-def test_it_is_an_algorithm_whose_memory_is_made_from_releases():
-    found = resolved().algorithm
-    assert isinstance(found, Algorithm)
-    assert found.memory is Memory.NONE
-    other = resolved(algorithm=method(bound=so.clip(2.0), local_lr=0.3)).algorithm
+def test_it_is_a_method_whose_memory_is_made_from_releases():
+    found = resolved().rules
+    assert isinstance(found.method, Method)
+    assert found.method.privacy.memory is Memory.NONE
+    other = resolved(algorithm=method(bound=so.clip(2.0), local_lr=0.3)).rules
     assert jax.tree.structure(found) == jax.tree.structure(other)  # numbers are leaves: a sweep is one program
 
 
@@ -138,15 +130,12 @@ def test_records_that_are_not_finite_leave_the_model_finite(scale):
 @pytest.mark.parametrize(
     ("ask", "field"),
     [
-        (lambda: method(protects="loud"), "protects"),
         (lambda: method(bound=None), "bound"),
         (lambda: method(bound=so.normalize(1.0)), "bound"),
-        (lambda: method(control_bound=1.0), "control_bound"),
-        (lambda: method(step_size="corrected"), "step_size"),
         (lambda: method(batch_size=0), "batch_size"),
         (lambda: resolved(epsilon=1.0, delta=1e-4, trust="central"), "trust"),
         (lambda: resolved(epsilon=1.0, delta=1e-4, trust="shuffle"), "trust"),
-        (lambda: resolved(epsilon=1.0, delta=1e-4, trust="local", noise="theorem-2.1"), "noise"),
+        (lambda: resolved(epsilon=1.0, delta=1e-4, trust="local", calibration="theorem-2.1"), "calibration"),
         (lambda: resolved(**NOISE, relation="add-remove"), "relation"),
         (lambda: audit_release(so.plan(method(), rounds=5, **NOISE), resolved(), TASK.d, trials=100), "algorithm"),
     ],

@@ -9,103 +9,84 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from sordino.simulation.cohort import FixedSize, Full, Poisson
-from sordino.simulation.debug import debug_rounds
-from sordino.simulation.engine import Carry, Setting, run_rounds
 
 import sordino as so
-from sordino.simulation import engine, running
-from sordino.types import Circumstances, Relation
+from sordino.planning import Rules, parse_cohort
+from sordino.rounds import RoundState, engine
+from sordino.types import Mechanism, Trust
+from tests.toys import debugged_rounds_of, fitted, killed_and_resumed, rounds_of
 
-CLIENTS, ROUNDS, KEY = 6, 3, jax.random.key(7)
+CLIENTS, ROUNDS, SEED = 6, 3, 7
+KEY = jax.random.key(SEED)
 TASK = so.task("robust-regression", clients=CLIENTS, d=4, records=5)
+START = TASK.initial(KEY)
 USUAL = {"beta": 0.3, "server_lr": 0.5, "bound": so.smoothed_normalize(0.2)}
+NOISE = so.gaussian(0.2)
 
 
-def setting(**options: Any) -> Setting:
-    return Setting(**({"loss": TASK.loss, "population": CLIENTS, "largest": TASK.largest, "chunk": CLIENTS} | options))
+def rules_of(trust: Trust, mechanism: Mechanism | None = None, cohort: str = "full", **options: Any) -> Rules:
+    return fitted(so.error_feedback(**(USUAL | options)), TASK, trust, mechanism, cohort)
 
 
-def start(method: Any) -> Carry:
-    w = TASK.initial(KEY)
-    return Carry(method.init_server(w), jnp.zeros((CLIENTS, TASK.d)))
+def trained(rules: Rules, cohort: str = "full", rounds: int = ROUNDS, **options: Any) -> RoundState:
+    options = {"cohort": parse_cohort(cohort), "seed": SEED} | options
+    return rounds_of(rules, TASK.records, TASK.loss, START, rounds, **options)[0]
 
 
-def trained(method: Any, mechanism: Any, rounds: int = ROUNDS, **options: Any) -> Carry:
-    arguments = (method, mechanism, TASK.records, start(method), KEY, jnp.int32(0))
-    return run_rounds(*arguments, setting=setting(**options), rounds=rounds)[0]
-
-
-def check_same(one: Carry, other: Carry) -> None:
+def check_same(one: RoundState, other: RoundState) -> None:
     for ours, theirs in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
-def circumstances(trust, mechanism, cohort):
-    return Circumstances(trust, mechanism, Relation.ZERO_OUT, TASK.d, CLIENTS, CLIENTS, cohort)
-
-
 @pytest.mark.parametrize(
-    ("options", "engine_options"),
+    ("options", "trust", "cohort"),
     [
-        ({}, {"trust": "central", "cohort": Full()}),
+        ({}, Trust.CENTRAL, "full"),
         pytest.param(
-            {"batch_size": 2, "server_normalization": True},
-            {"trust": "local", "cohort": Poisson(0.5)},
-            marks=pytest.mark.slow,
+            {"batch_size": 2, "server_normalization": True}, Trust.LOCAL, "poisson:0.5", marks=pytest.mark.slow
         ),
         pytest.param(
             {"memory": "noisy", "memory_clip": 0.5, "memory_rounds": 2},
-            {"trust": "local", "cohort": FixedSize(4)},
+            Trust.LOCAL,
+            "fixed:4",
             marks=pytest.mark.slow,
         ),
-        ({"memory": "secure-average", "memory_clip": 0.5}, {"trust": "local", "cohort": Full()}),
-        ({"bound": None, "top_k": 2, "memory": "exact"}, {"trust": "none", "cohort": Full()}),
-        ({"remember_noise": True}, {"trust": "local", "cohort": Full()}),
+        ({"memory": "secure-average", "memory_clip": 0.5}, Trust.LOCAL, "full"),
+        ({"bound": None, "top_k": 2, "memory": "exact"}, Trust.NONE, "full"),
+        ({"remember_noise": True}, Trust.LOCAL, "full"),
     ],
     ids=["central", "local, poisson", "noisy start", "secure average", "EF21, exact start", "remembered noise"],
 )
-def test_debug_chunks_and_the_fast_engine_agree(options, engine_options):
+def test_debug_chunks_and_the_fast_engine_agree(options, trust, cohort):
     """Parameters, the server's memory and every client's."""
-    method = so.error_feedback(**(USUAL | options))
-    mechanism_name = "none" if engine_options["trust"] == "none" else "gaussian"
-    mechanism = so.none() if mechanism_name == "none" else so.gaussian(0.2)
-    method = method.resolve(circumstances(engine_options["trust"], mechanism, str(engine_options["cohort"])))
-    fast = trained(method, mechanism, **engine_options)
-    check_same(trained(method, mechanism, **engine_options, chunk=4), fast)
-    slow = debug_rounds(
-        method, mechanism, TASK.records, start(method), KEY, 0, setting=setting(**engine_options), rounds=ROUNDS
-    )
-    check_same(slow, fast)
+    rules = rules_of(trust, None if trust is Trust.NONE else NOISE, cohort, **options)
+    fast = trained(rules, cohort)
+    check_same(trained(rules, cohort, chunk=4), fast)
+    arguments = (rules, TASK.records, TASK.loss, START, ROUNDS)
+    check_same(debugged_rounds_of(*arguments, seed=SEED, cohort=parse_cohort(cohort)), fast)
     assert np.abs(np.asarray(fast.clients)).max() > 0.01
 
 
-def test_who_stays_away_keeps_its_memory_and_the_server_keeps_the_mean():
+def test_an_absent_client_keeps_its_memory_and_the_server_keeps_the_mean():
     """Without noise g^k is the mean of all memories, whoever came; a client that never came still has zero."""
-    method = so.error_feedback(**USUAL).resolve(circumstances("none", so.none(), "poisson:0.3"))
-    cohort, came = Poisson(0.3), np.zeros(CLIENTS, bool)
+    cohort, came = parse_cohort("poisson:0.3"), np.zeros(CLIENTS, bool)
     for k in range(4):
-        who, here = cohort.draw(engine.round_key(KEY, jnp.int32(k), engine.COHORT), CLIENTS)
-        came[np.asarray(who)[np.asarray(here)]] = True
+        client_ids, here = cohort.draw(engine.round_key(KEY, jnp.int32(k), engine.COHORT), CLIENTS)
+        came[np.asarray(client_ids)[np.asarray(here)]] = True
     assert 0 < came.sum() < CLIENTS
-    carry = trained(method, so.none(), rounds=4, trust="none", cohort=cohort)
-    memories = np.asarray(carry.clients)
+    state = trained(rules_of(Trust.NONE, cohort=str(cohort)), str(cohort), rounds=4)
+    memories = np.asarray(state.clients)
     assert (np.abs(memories).max(axis=1) > 0).tolist() == came.tolist()
-    np.testing.assert_allclose(carry.server.g, memories.mean(axis=0), atol=1e-6)
+    np.testing.assert_allclose(state.server.g, memories.mean(axis=0), atol=1e-6)
 
 
 def test_noise_reaches_the_server_and_not_the_clients():
     """Line 6 is of the bounded message: after one round the memories are the same with and without noise."""
-    method = so.error_feedback(**USUAL)
-    quiet = trained(method, so.none(), rounds=1, trust="none", cohort=Full())
-    for trust in ("central", "local"):
-        noisy = trained(method, so.gaussian(0.5), rounds=1, trust=trust, cohort=Full())
+    quiet = trained(rules_of(Trust.NONE), rounds=1)
+    for trust in (Trust.CENTRAL, Trust.LOCAL):
+        noisy = trained(rules_of(trust, so.gaussian(0.5)), rounds=1)
         np.testing.assert_array_equal(noisy.clients, quiet.clients)
         assert np.abs(np.asarray(noisy.server.g - quiet.server.g)).max() > 0.01
-
-
-class Killed(BaseException):
-    """Not an Exception: nobody catches it."""
 
 
 MECHANISMS = {
@@ -119,43 +100,30 @@ MECHANISMS = {
 @pytest.mark.parametrize(
     ("name", "cohort", "options"),
     [
-        ("gaussian", Full(), {}),
-        ("gaussian", FixedSize(4), {"memory": "noisy", "memory_clip": 0.5, "memory_rounds": 2}),
-        pytest.param("laplace", Full(), {}, marks=pytest.mark.slow),
-        pytest.param("privunit", Full(), {}, marks=pytest.mark.slow),
-        ("binomial", Poisson(0.5), {}),
+        ("gaussian", "full", {}),
+        ("gaussian", "fixed:4", {"memory": "noisy", "memory_clip": 0.5, "memory_rounds": 2}),
+        pytest.param("laplace", "full", {}, marks=pytest.mark.slow),
+        pytest.param("privunit", "full", {}, marks=pytest.mark.slow),
+        ("binomial", "poisson:0.5", {}),
     ],
     ids=lambda value: str(value) if not isinstance(value, dict) else ", ".join(value),
 )
 def test_every_client_remembers_the_message_that_the_server_got(name, cohort, options):
     """g^k is the mean of all memories in private too, whatever the noise, whoever came."""
-    method = so.error_feedback(**USUAL, **options, remember_noise=True)
-    method = method.resolve(circumstances("local", MECHANISMS[name], str(cohort)))
-    carry = trained(method, MECHANISMS[name], rounds=3, trust="local", cohort=cohort)
-    np.testing.assert_allclose(carry.server.g, np.asarray(carry.clients).mean(axis=0), atol=1e-5)
-    forgetful = dataclasses.replace(method, remembers_noise=False)
-    other = trained(forgetful, MECHANISMS[name], rounds=3, trust="local", cohort=cohort)
+    rules = rules_of(Trust.LOCAL, MECHANISMS[name], cohort, **options, remember_noise=True)
+    state = trained(rules, cohort)
+    np.testing.assert_allclose(state.server.g, np.asarray(state.clients).mean(axis=0), atol=1e-5)
+    forgetful = dataclasses.replace(rules, method=dataclasses.replace(rules.method, remembers_noise=False))
+    other = trained(forgetful, cohort)
     assert np.abs(np.asarray(other.server.g) - np.asarray(other.clients).mean(axis=0)).max() > 0.01
 
 
-def test_a_resumed_run_has_its_memories_back(tmp_path, monkeypatch):
+def test_a_resumed_run_has_its_memories_back(tmp_path):
     method = so.error_feedback(**USUAL, memory="noisy", memory_clip=0.5, memory_rounds=2)
     plan = so.plan(method, rounds=8, noise_multiplier=2.0, trust="local", cohort="poisson:0.5")
     options = {"evaluate_every": 2, "seed": 3}
     whole = so.simulate(plan, TASK, folder=tmp_path / "whole", **options)
-    real, calls = running.save_checkpoint, []
-
-    def deadly(*arguments):
-        real(*arguments)
-        calls.append(1)
-        if len(calls) == 2:
-            raise Killed
-
-    with monkeypatch.context() as patched:
-        patched.setattr(running, "save_checkpoint", deadly)
-        with pytest.raises(Killed):
-            so.simulate(plan, TASK, folder=tmp_path / "torn", **options)
-    torn = so.simulate(plan, TASK, folder=tmp_path / "torn", resume=True, **options)
+    torn = killed_and_resumed(plan, TASK, tmp_path / "torn", after=4, **options)
     assert torn.history == whole.history
     np.testing.assert_array_equal(torn.params, whole.params)
     checkpoints = [np.load(tmp_path / name / "checkpoint.npz") for name in ("whole", "torn")]

@@ -6,50 +6,43 @@ import json
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from sordino.simulation.cohort import FixedSize, Full, Poisson
-from sordino.simulation.debug import debug_rounds
-from sordino.simulation.engine import Carry, Setting, run_rounds
 
 import sordino as so
 from sordino.mechanisms import gaussian, none, privunit
-from sordino.types import Circumstances, Relation
-from tests.toys import toy
+from sordino.planning import Rules
+from sordino.planning.cohort import Cohort, FixedCohort, FullCohort, PoissonCohort
+from sordino.rounds import RoundInfo, RoundState
+from sordino.types import Relation, Trust
+from tests.toys import debugged_rounds_of, fitted, killed_and_resumed, rounds_of, toy
 
-CLIENTS, ROUNDS, D = 10, 3, 8
-KEY = jax.random.key(5)
+CLIENTS, ROUNDS, D, SEED = 10, 3, 8, 5
 
 TASK = toy()
+START = TASK.initial(jax.random.key(SEED))
 MAKE = {"fedexp": so.fedexp, "scaffold": so.scaffold}
 
 
-def prepared(name: str, trust: str, mechanism: Any, cohort: Any, **options: Any) -> tuple[Any, Carry, Setting]:
-    bound = None if trust == "none" else so.clip(0.5)
+def rules_of(name: str, trust: Trust, mechanism: Any, cohort: Cohort, **options: Any) -> Rules:
+    bound = None if trust is Trust.NONE else so.clip(0.5)
     method = MAKE[name](local_steps=3, local_lr=0.5, bound=bound, **options)
-    planned = cohort.planned(CLIENTS)
-    method = method.resolve(Circumstances(trust, mechanism, Relation.REPLACE_ONE, D, CLIENTS, planned))
-    extra = method.extra_event(Relation.REPLACE_ONE) is not None
-    setting = Setting(TASK.loss, cohort, CLIENTS, TASK.largest, trust, chunk=CLIENTS, extra=extra)
-    w = TASK.initial(KEY)
-    states = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (CLIENTS, *leaf.shape)), method.init_client(w))
-    return method, Carry(method.init_server(w), states), setting
+    return fitted(method, TASK, trust, mechanism, cohort, Relation.REPLACE_ONE)
 
 
-def run(method: Any, mechanism: Any, carry: Carry, setting: Setting, rounds: int = ROUNDS, first: int = 0) -> Any:
-    return run_rounds(method, mechanism, TASK.records, carry, KEY, jnp.int32(first), setting=setting, rounds=rounds)
+def run(rules: Rules, cohort: Cohort, rounds: int = ROUNDS, **options: Any) -> tuple[RoundState, RoundInfo]:
+    return rounds_of(rules, TASK.records, TASK.loss, START, rounds, seed=SEED, cohort=cohort, **options)
 
 
 CASES = {
-    "no privacy": ("none", lambda d: none(), Full()),
-    "central": ("central", lambda d: gaussian(0.3), Poisson(0.5)),
-    "local": ("local", lambda d: gaussian(0.1), Full()),
-    "local poisson": ("local", lambda d: gaussian(0.1), Poisson(0.5)),
+    "no privacy": (Trust.NONE, lambda d: none(), FullCohort()),
+    "central": (Trust.CENTRAL, lambda d: gaussian(0.3), PoissonCohort(0.5)),
+    "local": (Trust.LOCAL, lambda d: gaussian(0.1), FullCohort()),
+    "local poisson": (Trust.LOCAL, lambda d: gaussian(0.1), PoissonCohort(0.5)),
     "privunit": (
-        "local",
+        Trust.LOCAL,
         lambda d: privunit(d=d, eps0=2.0, eps1=2.0, eps2=2.0, bound=0.5 * (d / D) ** 0.5),
-        FixedSize(4),
+        FixedCohort(4),
     ),
 }
 
@@ -69,11 +62,11 @@ def test_chunks_and_the_debug_engine_agree(name, case):
     trust, make, cohort = CASES[case]
     mechanism = make(D if name == "fedexp" else 2 * D)
     options = {} if name == "fedexp" or case == "privunit" else {"step_size": "corrected"}
-    method, carry, setting = prepared(name, trust, mechanism, cohort, **options)
-    whole, info = run(method, mechanism, carry, setting)
-    assert np.abs(method.params(whole.server)).max() > 0.05
-    cut, _ = run(method, mechanism, carry, setting.__class__(**(vars(setting) | {"chunk": 3})))
-    slow = debug_rounds(method, mechanism, TASK.records, carry, KEY, 0, setting=setting, rounds=ROUNDS)
+    rules = rules_of(name, trust, mechanism, cohort, **options)
+    whole, info = run(rules, cohort)
+    assert np.abs(rules.method.params(whole.server)).max() > 0.05
+    cut, _ = run(rules, cohort, chunk=3)
+    slow = debugged_rounds_of(rules, TASK.records, TASK.loss, START, ROUNDS, seed=SEED, cohort=cohort)
     for other in (cut, slow):
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=3e-4, rtol=3e-4), other, whole)
     if info.server is not None:
@@ -82,23 +75,25 @@ def test_chunks_and_the_debug_engine_agree(name, case):
 
 def test_absent_clients_keep_their_control_variates():
     """Four of ten take part in a round: the other six keep what they had, bit for bit."""
-    method, carry, setting = prepared("scaffold", "local", gaussian(0.1), FixedSize(4))
+    cohort = FixedCohort(4)
+    rules = rules_of("scaffold", Trust.LOCAL, gaussian(0.1), cohort)
+    before, _ = run(rules, cohort, rounds=1)
     changed = set()
-    for k in range(4):
-        after, _ = run(method, gaussian(0.1), carry, setting, rounds=1, first=k)
-        moved = np.flatnonzero(np.any(np.asarray(after.clients) != np.asarray(carry.clients), axis=1))
+    for k in range(1, 5):
+        after, _ = run(rules, cohort, rounds=1, first=k, state=before)
+        moved = np.flatnonzero(np.any(np.asarray(after.clients) != np.asarray(before.clients), axis=1))
         assert len(moved) == 4
         changed |= set(moved.tolist())
-        carry = after
+        before = after
     assert 4 < len(changed) <= 10
 
 
 def test_the_servers_control_variate_is_the_mean_of_the_clients():
     """c <- c + (1/N) sum Delta c, for cohorts smaller than N too."""
-    method, carry, setting = prepared("scaffold", "none", none(), FixedSize(4))
-    carry, _ = run(method, none(), carry, setting, rounds=5)
-    np.testing.assert_allclose(carry.server.c, np.mean(carry.clients, axis=0), atol=1e-6)
-    assert np.abs(carry.server.c).max() > 1e-3
+    cohort = FixedCohort(4)
+    state, _ = run(rules_of("scaffold", Trust.NONE, none(), cohort), cohort, rounds=5)
+    np.testing.assert_allclose(state.server.c, np.mean(state.clients, axis=0), atol=1e-6)
+    assert np.abs(state.server.c).max() > 1e-3
 
 
 @pytest.mark.slow
@@ -109,16 +104,7 @@ def test_resumed_runs_are_the_same(name, tmp_path):
     plan = so.plan(method, rounds=8, cohort="fixed:4", noise_multiplier=1.0, relation="replace-one", trust="local")
     whole = so.simulate(plan, TASK, seed=1, evaluate_every=2, folder=tmp_path / "whole")
 
-    class Killed(Exception):
-        pass
-
-    def kill(row: dict[str, Any]) -> None:
-        if row["round"] >= 4:
-            raise Killed
-
-    with pytest.raises(Killed):
-        so.simulate(plan, TASK, seed=1, evaluate_every=2, folder=tmp_path / "killed", progress=kill)
-    resumed = so.simulate(plan, TASK, seed=1, evaluate_every=2, folder=tmp_path / "killed", resume=True)
+    resumed = killed_and_resumed(plan, TASK, tmp_path / "killed", after=4, seed=1, evaluate_every=2)
     jax.tree.map(np.testing.assert_array_equal, resumed.params, whole.params)
     rows = [
         [json.loads(line) for line in (tmp_path / folder / "metrics.jsonl").read_text().splitlines()]

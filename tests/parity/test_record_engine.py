@@ -6,17 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from sordino.simulation.debug import debug_rounds
-from sordino.simulation.engine import Carry, Setting, run_rounds
 
 import sordino as so
 from sordino.privacy import read_ledger
 from sordino.privacy.certification import certify_ledger
 from sordino.privacy.gaussian import gaussian_epsilon, gaussian_noise_multiplier
 from sordino.types import Observer
+from tests.toys import debugged_rounds_of, killed_and_resumed, rounds_of
 
 TASK = so.task("linear", clients=4, records=30, d=3, loss="logit", l2=0.1)
 USUAL: dict[str, Any] = {"lipschitz": [1.0, 0.5, 1.0, 0.3], "radius": 1.0, "feature_bound": 1.0}
@@ -29,24 +27,14 @@ EACH = {"epsilon": [1.0, 2.0, 4.0, 1.0], "delta": [1e-5, 1e-6, 1e-5, 1e-4], "tru
 SAME = {"noise_multiplier": 2.0, "trust": "local"}  # sampled records take long to calibrate
 
 
-def two_rounds(method, engine=run_rounds, cohort="unreliable:2-4", trust="local", **options):
+def two_rounds(method, cohort="unreliable:2-4", debug=False, **options):
+    """Every number of the server's state after two rounds, and the diagnostics."""
     plan = so.plan(method, rounds=7, cohort=cohort, **SAME)
-    resolved = plan.resolve(TASK.d, TASK.clients, TASK)
-    usual = {"chunk": 4, "trust": trust}
-    setting = Setting(TASK.loss, plan.cohort, TASK.clients, TASK.largest, **(usual | options))
-    carry = Carry(resolved.algorithm.init_server(TASK.initial(jax.random.key(0))), ())
-    out = engine(
-        resolved.algorithm,
-        resolved.mechanism,
-        TASK.records,
-        carry,
-        jax.random.key(5),
-        jnp.int32(0) if engine is run_rounds else 0,
-        setting=setting,
-        rounds=2,
-    )
-    carry, info = out if engine is run_rounds else (out, None)
-    return np.asarray(jax.flatten_util.ravel_pytree(carry.server)[0]), info
+    rules = plan.resolve(TASK.population).rules
+    arguments = (rules, TASK.records, TASK.loss, TASK.initial(jax.random.key(0)), 2)
+    options = {"seed": 5, "cohort": plan.cohort} | options
+    state, info = (debugged_rounds_of(*arguments, **options), None) if debug else rounds_of(*arguments, **options)
+    return np.asarray(jax.flatten_util.ravel_pytree(state.server)[0]), info
 
 
 @pytest.mark.slow
@@ -56,13 +44,13 @@ def test_chunks_and_the_debug_engine(name):
     whole, info = two_rounds(method)
     assert set(np.asarray(info.participants)) <= {2, 3, 4}
     np.testing.assert_allclose(two_rounds(method, chunk=1)[0], whole, atol=1e-5)
-    np.testing.assert_allclose(two_rounds(method, debug_rounds)[0], whole, atol=1e-5)
+    np.testing.assert_allclose(two_rounds(method, debug=True)[0], whole, atol=1e-5)
 
 
 def test_a_shuffler_changes_the_transcript_and_nothing_else():
     method = METHODS["accelerated"]
     plain, local = two_rounds(method, cohort="full", transcript=True)
-    w, shuffled = two_rounds(method, cohort="full", transcript=True, trust="shuffle")
+    w, shuffled = two_rounds(method, cohort="full", transcript=True, shuffled=True)
     np.testing.assert_allclose(w, plain, atol=1e-5)
     assert (np.asarray(shuffled.transcript[0]) == -1).all()
     sent, mixed = np.asarray(local.transcript[2]), np.asarray(shuffled.transcript[2])
@@ -74,20 +62,20 @@ def test_a_shuffler_changes_the_transcript_and_nothing_else():
     assert orders != [[0, 1, 2, 3]] * 2
 
 
+def test_a_run_behind_a_shuffler_keeps_no_names():
+    alike = so.noisy_mb_sgd(**(USUAL | {"lipschitz": 1.0}))
+    senders = {}
+    for trust in ("local", "shuffle"):
+        plan = so.plan(alike, rounds=1, noise_multiplier=2.0, trust=trust)
+        senders[trust] = np.ravel(so.simulate(plan, TASK, transcript=True).transcript[0][0]).tolist()
+    assert senders == {"local": [0, 1, 2, 3], "shuffle": [-1] * 4}
+
+
 @pytest.mark.parametrize(("name", "noise"), [("sgd", SAME), ("accelerated", EACH), ("stages, one pass", EACH)])
 def test_a_resumed_run_is_the_same_run_and_its_ledger_says_what_was_planned(name, noise, tmp_path: Path):
     plan = so.plan(METHODS[name], rounds=7, **noise)
 
-    class Stop(Exception):
-        pass
-
-    def stop(row):
-        if row["round"] == 4:
-            raise Stop
-
-    with pytest.raises(Stop):
-        so.simulate(plan, TASK, seed=1, folder=tmp_path / "run", progress=stop)
-    resumed = so.simulate(plan, TASK, seed=1, folder=tmp_path / "run", resume=True)
+    resumed = killed_and_resumed(plan, TASK, tmp_path / "run", after=4, seed=1)
     whole = so.simulate(plan, TASK, seed=1)
     for a, b in zip(jax.tree.leaves(resumed.params), jax.tree.leaves(whole.params), strict=True):
         np.testing.assert_array_equal(a, b)

@@ -16,6 +16,8 @@ import pytest
 from scipy import special
 
 from sordino.mechanisms import binomial, discrete_gaussian, gaussian, laplace, none, privunit, qtdl
+from sordino.mechanisms._lattice import QuantizedMessages
+from sordino.mechanisms._packing import PackedIntegers
 from sordino.mechanisms.gaussian import Gaussian
 
 ALPHA = 3e-5
@@ -25,7 +27,11 @@ PROJECTIONS = 15
 
 def _for_length(mechanism, n):
     """The same mechanism for n coordinates: noise falls on each by itself, so one long vector is many draws."""
-    return dataclasses.replace(mechanism, d=n) if hasattr(mechanism, "d") else mechanism
+    return dataclasses.replace(mechanism, d=n) if isinstance(mechanism, QuantizedMessages) else mechanism
+
+
+def whole_numbers(mechanism):
+    return isinstance(mechanism.wire, PackedIntegers)
 
 
 def two_sample_p(x, y):
@@ -49,7 +55,7 @@ def statistics(mechanism, vectors, total, squares):
     """What is compared: coordinates, size of the noise, and the sum of squares alone and against the mean."""
     M, exact = len(vectors), np.sum(np.asarray(vectors, np.float64), axis=0)
     total = np.asarray(total, np.float64)
-    if hasattr(mechanism, "encode"):  # whole numbers of steps, which float32 sums hit but nearly
+    if whole_numbers(mechanism):  # whole numbers of steps, which float32 sums hit but nearly
         step = float(mechanism.bound) / mechanism.levels
         assert np.max(np.abs(total / step - np.round(total / step))) < 1e-2
         total = step * np.round(total / step)
@@ -87,7 +93,7 @@ def from_aggregate(mechanism, vectors, count=None):
         return statistics(mechanism, vectors, drawn.sum, drawn.sum_of_squared_norms)
     key_encode, key_noise = jax.random.split(jax.random.key(2))
     totals = jnp.tile(total, N)
-    if hasattr(mechanism, "encode"):
+    if whole_numbers(mechanism):
         encoded = _for_length(mechanism, N * vectors.size).encode(key_encode, jnp.tile(vectors.reshape(-1), N))
         totals = jnp.sum(encoded.reshape(N, M, d), axis=1).reshape(-1)
     drawn = mechanism.aggregate(key_noise, totals, squares, count or M)
@@ -215,7 +221,8 @@ def test_the_sum_must_be_given_encoded():
 
 def test_without_noise_the_statistics_are_the_sums_and_privunit_has_no_shortcut():
     vectors = cohort(6, 4)
-    total, squares, before_noise = none().aggregate(jax.random.key(0), jnp.sum(vectors, axis=0), jnp.sum(vectors**2), 6)
-    np.testing.assert_array_equal(total, jnp.sum(vectors, axis=0))
-    assert squares == before_noise == jnp.sum(vectors**2)
+    total, squares = jnp.sum(vectors, axis=0), jnp.sum(vectors**2)
+    found = none().aggregate(jax.random.key(0), total, squares, 6)
+    np.testing.assert_array_equal(found.sum, total)
+    assert found.sum_of_squared_norms == found.squared_norms_before_noise == squares
     assert privunit(d=4, eps0=1.0, eps1=1.0, eps2=1.0, bound=1.0).aggregate is None

@@ -276,9 +276,9 @@ MECHANISMS = {
         (4, binomial(d=4, levels=16, coins=10_000, delta=DELTA)),
     ],
     "qtdl": [
-        (d, qtdl(d=d, levels=levels, epsilon=epsilon, delta=DELTA, noise=noise, output=output))
+        (d, qtdl(d=d, levels=levels, epsilon=epsilon, delta=DELTA, noise=noise))
         for noise in ("gaussian", "truncated-laplace", "laplace")
-        for d, levels, epsilon, output in ((1, 4, 1.0, "wrap"), (2, 16, 2.0, "clamp"), (4, 64, 4.0, "wrap"))
+        for d, levels, epsilon in ((1, 4, 1.0), (2, 16, 2.0), (4, 64, 4.0))
     ],
     "privunit": [
         (d, privunit(d=d, eps0=eps, eps1=eps, eps2=eps, bound=1.0)) for d, eps in ((2, 0.5), (16, 1.0), (64, 2.0))
@@ -287,7 +287,8 @@ MECHANISMS = {
 
 
 def test_every_mechanism_is_audited():
-    assert {*MECHANISMS, "scalar_dp", "none"} == set(sordino.mechanisms.__all__)
+    factories = {name for name in sordino.mechanisms.__all__ if name.islower()}  # not the registry and its base class
+    assert {*MECHANISMS, "scalar_dp", "none"} == factories >= set(sordino.mechanisms.MECHANISMS)
 
 
 @pytest.mark.parametrize(

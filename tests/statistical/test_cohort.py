@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
-from sordino.simulation.cohort import FixedSize, Full, Poisson, Unreliable, parse_cohort
 
 from sordino.errors import InvalidInput
+from sordino.planning.cohort import FixedCohort, FullCohort, PoissonCohort, UnreliableCohort, parse_cohort
 
 ALPHA = 1e-6  # false alarms of one check
 
@@ -18,9 +18,9 @@ def drawn(cohort, clients: int, draws: int, seed: int) -> np.ndarray:
     """Membership, [draws, clients]; checks that nobody is there twice and that the mask fits."""
 
     def member(key):
-        who, here = cohort.draw(key, clients)
-        assert who.shape == here.shape == (cohort.capacity(clients),)
-        return jnp.zeros(clients, jnp.int32).at[jnp.where(here, who, clients)].add(1, mode="drop"), here.sum()
+        client_ids, here = cohort.draw(key, clients)
+        assert client_ids.shape == here.shape == (cohort.capacity(clients),)
+        return jnp.zeros(clients, jnp.int32).at[jnp.where(here, client_ids, clients)].add(1, mode="drop"), here.sum()
 
     members, count = jax.jit(jax.vmap(member))(jax.random.split(jax.random.key(seed), draws))
     members = np.asarray(members)
@@ -38,7 +38,7 @@ def uniform_pvalue(members: np.ndarray, q: float) -> float:
 
 @pytest.mark.parametrize(("q", "clients", "draws"), [(0.2, 50, 20000), (0.01, 200, 20000), (0.9, 30, 20000)])
 def test_poisson(q, clients, draws):
-    members = drawn(Poisson(q), clients, draws, seed=0)
+    members = drawn(PoissonCohort(q), clients, draws, seed=0)
     assert uniform_pvalue(members, q) > ALPHA
     assert uniform_pvalue(members, 1.1 * q) < ALPHA  # a near miss is seen
 
@@ -63,14 +63,14 @@ def test_poisson(q, clients, draws):
 
 
 def test_poisson_with_everybody():
-    who, here = Poisson(1.0).draw(jax.random.key(0), 7)
-    assert (np.asarray(who) == np.arange(7)).all()
+    client_ids, here = PoissonCohort(1.0).draw(jax.random.key(0), 7)
+    assert (np.asarray(client_ids) == np.arange(7)).all()
     assert np.asarray(here).all()
 
 
 @pytest.mark.parametrize(("q", "clients"), [(1e-6, 10), (0.999, 10), (0.5, 1), (0.3, 2)])
 def test_poisson_at_the_edges(q, clients):
-    members = drawn(Poisson(q), clients, 5000, seed=1)
+    members = drawn(PoissonCohort(q), clients, 5000, seed=1)
     low, high = stats.binom.interval(1 - ALPHA, members.size, q)
     assert low <= members.sum() <= high
 
@@ -79,16 +79,16 @@ def test_poisson_at_the_edges(q, clients):
 def test_nobody_comes_more_often_than_accounted(q):
     """Exactly: those whose word is below q 2^32. Words of 24 bits would round a small q up by many per cent."""
     clients = 2_000_000
-    who, here = Poisson(q).draw(jax.random.key(5), clients)
+    client_ids, here = PoissonCohort(q).draw(jax.random.key(5), clients)
     words = np.asarray(jax.random.bits(jax.random.key(5), (clients,), jnp.uint32)).astype(np.float64)
-    np.testing.assert_array_equal(np.asarray(who)[np.asarray(here)], np.flatnonzero(words + 1 <= q * 2**32))
+    np.testing.assert_array_equal(np.asarray(client_ids)[np.asarray(here)], np.flatnonzero(words + 1 <= q * 2**32))
 
 
 @pytest.mark.parametrize("clients", [1, 10, 1000, 100_000, 10_000_000])
 @pytest.mark.parametrize("q", [1e-5, 0.01, 0.3, 0.97])
 def test_poisson_has_room(q, clients):
     """The list overflows, and leaves somebody out, less than once in 10^20 rounds."""
-    capacity = Poisson(q).capacity(clients)
+    capacity = PoissonCohort(q).capacity(clients)
     assert capacity <= clients
     assert stats.binom.sf(capacity, clients, q) < 1e-20
 
@@ -97,7 +97,7 @@ def test_poisson_has_room(q, clients):
 def test_fixed_size(size, clients):
     """Few of many (drawn with replacement, repeats left out) and many (a permutation): the border is a quarter."""
     draws = 20000
-    cohort = FixedSize(size)
+    cohort = FixedCohort(size)
     members = drawn(cohort, clients, draws, seed=2)
     assert (members.sum(axis=1) == size).all()
     q = size / clients
@@ -118,7 +118,7 @@ def test_fixed_size(size, clients):
 def test_unreliable(clients):
     """M_r is uniform on 10, ..., 25, and who comes is uniform too (with 30 clients a permutation, with 100 not)."""
     draws = 20000
-    members = drawn(Unreliable(10, 25), clients, draws, seed=3)
+    members = drawn(UnreliableCohort(10, 25), clients, draws, seed=3)
     counts = np.bincount(members.sum(axis=1), minlength=26)
     assert counts[:10].sum() == 0
     assert len(counts) == 26
@@ -129,19 +129,19 @@ def test_unreliable(clients):
 
 def test_rounds_differ():
     """Different keys, different cohorts."""
-    for cohort in (Poisson(0.2), FixedSize(20), Unreliable(10, 25)):
+    for cohort in (PoissonCohort(0.2), FixedCohort(20), UnreliableCohort(10, 25)):
         assert len(np.unique(drawn(cohort, 100, 50, seed=4), axis=0)) == 50
-    assert drawn(Full(), 6, 2, seed=4).all()
+    assert drawn(FullCohort(), 6, 2, seed=4).all()
 
 
-@pytest.mark.parametrize("cohort", [Poisson(1e-4), FixedSize(100), Unreliable(10, 200)], ids=str)
+@pytest.mark.parametrize("cohort", [PoissonCohort(1e-4), FixedCohort(100), UnreliableCohort(10, 200)], ids=str)
 def test_of_a_million_clients_only_the_cohort_is_listed(cohort):
     clients = 1_000_000
-    who, here = map(np.asarray, jax.jit(lambda key: cohort.draw(key, clients))(jax.random.key(1)))
-    assert len(who) < 1000
-    assert len(set(who[here])) == here.sum() > 0
-    assert who.min() >= 0
-    assert who.max() < clients
+    client_ids, here = map(np.asarray, jax.jit(lambda key: cohort.draw(key, clients))(jax.random.key(1)))
+    assert len(client_ids) < 1000
+    assert len(set(client_ids[here])) == here.sum() > 0
+    assert client_ids.min() >= 0
+    assert client_ids.max() < clients
 
 
 @pytest.mark.parametrize("text", ["full", "poisson:0.2", "fixed:25", "unreliable:10-25"])

@@ -16,7 +16,7 @@ from scipy import special, stats
 
 from sordino.errors import Refused
 from sordino.mechanisms import binomial, discrete_gaussian, gaussian, laplace, privunit, qtdl, scalar_dp
-from sordino.mechanisms._lattice import quantize
+from sordino.mechanisms._lattice import QuantizedMessages, quantize
 from sordino.mechanisms._table import LARGEST_TABLE, fold, table
 from sordino.mechanisms.qtdl import _discrete_laplace, _rounded_gaussian
 from sordino.privacy.tdl import tdl_pmf
@@ -60,7 +60,7 @@ def integer_p(draws, law):
 
 def noise_of(mechanism, seed=0, n=N):
     """The message of the zero vector."""
-    if hasattr(mechanism, "d"):  # noise is drawn coordinate by coordinate: one long vector is many draws
+    if isinstance(mechanism, QuantizedMessages):  # noise falls on each coordinate: one long vector is many draws
         mechanism = dataclasses.replace(mechanism, d=n)
     return np.asarray(mechanism.randomize(jax.random.key(seed), jnp.zeros(n, jnp.float32)))
 
@@ -371,7 +371,7 @@ def projection_scores(mechanism, vector, n, seed=0):
 
 @jax.jit
 def messages_of(mechanism, keys, vector):
-    return jax.vmap(mechanism.noisy_vector, in_axes=(0, None))(keys, vector)
+    return jax.vmap(mechanism.message, in_axes=(0, None))(keys, vector)
 
 
 @lru_cache

@@ -21,7 +21,7 @@ def one_round(**settings):
     method = so.fedavg(local_steps=1, local_lr=0.1, bound=so.clip(0.5), message="difference")
     plan = so.plan(method, rounds=1, relation="replace-one", **settings)
     run = so.simulate(plan, TASK, seed=3)
-    return np.asarray(jax.flatten_util.ravel_pytree(run.params)[0], np.float64), plan.resolve(TASK.d, TASK.clients)
+    return np.asarray(jax.flatten_util.ravel_pytree(run.params)[0], np.float64), plan.resolve(TASK.population)
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "truncated-laplace", "theorem-1"])
@@ -42,7 +42,7 @@ def test_the_sum_costs_what_one_message_would():
     for relation in Relation.REPLACE_ONE, Relation.ADD_REMOVE:
         method = so.fedavg(local_steps=1, local_lr=0.1, bound=so.clip(0.5), message="difference")
         plan = so.plan(method, rounds=7, trust="central", relation=str(relation), noise="gaussian", **SETTINGS)
-        resolved = plan.resolve(TASK.d, TASK.clients)
+        resolved = plan.resolve(TASK.population)
         event = resolved.mechanism.event(method.bound, relation, TASK.d)
         total = resolved.certificate.total(Observer.MODEL_USER)
         assert total.epsilon == so.epsilon_of(so.privacy.events.Repeated(event, 7), 1e-3, relation)
@@ -54,5 +54,5 @@ def test_no_amplification_is_claimed_for_integer_noise():
     totals = []
     for cohort in ("full", "fixed:5"):
         plan = so.plan(method, rounds=7, cohort=cohort, trust="central", relation="replace-one", **SETTINGS)
-        totals.append(plan.resolve(TASK.d, TASK.clients).certificate.total(Observer.MODEL_USER).epsilon)
+        totals.append(plan.resolve(TASK.population).certificate.total(Observer.MODEL_USER).epsilon)
     assert totals[0] == totals[1]

@@ -34,13 +34,13 @@ def task() -> Task:
 TASK = task()
 
 
-def planned(local_steps=1, rounds=1, batch_size=10, **privacy):
+def resolved(local_steps=1, rounds=1, batch_size=10, **privacy) -> ResolvedPlan:
     settings = {"local_steps": local_steps, "local_lr": ETA, "bound": so.clip(C), "batch_size": batch_size}
-    return so.plan(so.record_scaffold(**settings), rounds=rounds, **privacy)
+    return so.plan(so.record_scaffold(**settings), rounds=rounds, **privacy).resolve(TASK.population)
 
 
-def data(resolved: ResolvedPlan, i: int, x=None, y=None) -> ClientData:
-    r, numbers = TASK.records, jax.tree.map(lambda leaf: leaf[i], resolved.rules.numbers)
+def data(plan: ResolvedPlan, i: int, x=None, y=None) -> ClientData:
+    r, numbers = TASK.records, jax.tree.map(lambda leaf: leaf[i], plan.rules.numbers)
     x, y = r.x if x is None else jnp.asarray(x), r.y if y is None else jnp.asarray(y)
     return ClientData(TASK.loss, x, y, r.start[i], r.size[i], TASK.largest, numbers)
 
@@ -49,9 +49,9 @@ def data(resolved: ResolvedPlan, i: int, x=None, y=None) -> ClientData:
 @pytest.mark.parametrize("i", [0, 1, 2])
 def test_one_record_moves_a_gradient_by_at_most_the_declared_sensitivity(i, noise):
     """Whatever the record is; sample and noise are the same in both. A record and its opposite reach it."""
-    resolved = planned(**noise).resolve(TASK.population)
+    plan = resolved(**noise)
     w = jnp.asarray(np.random.default_rng(1).normal(size=D), jnp.float32)
-    gradient = jax.jit(lambda key, x, y: resolved.method.noisy_gradient(key, w, data(resolved, i, x, y))[0])
+    gradient = jax.jit(lambda key, x, y: plan.method.noisy_gradient(key, w, data(plan, i, x, y))[0])
     x, y, first = np.asarray(TASK.records.x), np.asarray(TASK.records.y), int(TASK.records.start[i])
     largest, opposed = 0.0, 0.0
     for seed in range(4):
@@ -71,28 +71,26 @@ def test_one_record_moves_a_gradient_by_at_most_the_declared_sensitivity(i, nois
 
 def test_every_client_draws_noise_of_its_own_scale_in_the_first_step():
     """KS tests of 500 gradients less the same without noise, at 1e-6; the std of the next client is rejected."""
-    noisy = planned(noise_multiplier=3.0, trust="local").resolve(TASK.population)
-    clean = planned().resolve(TASK.population)
+    noisy, clean = resolved(noise_multiplier=3.0, trust="local"), resolved()
     std = 3.0 * 2 * C / BATCH
     np.testing.assert_allclose(noisy.rules.numbers.noise_std, std, rtol=1e-6)
     keys = jax.random.split(jax.random.key(2), 500)
     for i, other in ((0, 2), (1, 2), (2, 0)):
-        noise = jax.vmap(lambda key, i=i: _difference(key, noisy, clean, i))(keys)
+        noise = gradients(noisy, i, keys) - gradients(clean, i, keys)
         assert stats.kstest(np.ravel(noise), "norm", (0, std[i])).pvalue > 1e-6
         assert stats.kstest(np.ravel(noise), "norm", (0, std[other])).pvalue < 1e-6
 
 
-def _difference(key, noisy, clean, i):
-    one, other = (each.method.noisy_gradient(key, jnp.ones(D), data(each, i))[0] for each in (noisy, clean))
-    return one - other
+def gradients(plan: ResolvedPlan, i: int, keys):
+    return jax.jit(jax.vmap(lambda key: plan.method.noisy_gradient(key, jnp.ones(D), data(plan, i))[0]))(keys)
 
 
-def messages(plan, seeds, transcript=True):
+def messages(plan: ResolvedPlan, seeds: int, transcript: bool = True):
     """The first round's (messages, server's state) for every seed."""
-    rules = plan.resolve(TASK.population).rules
 
     def one(seed):
-        after, info = rounds_of(rules, TASK.records, TASK.loss, jnp.zeros(D), 1, seed=seed, transcript=transcript)
+        spec = {"seed": seed, "chunk": 2, "transcript": transcript}
+        after, info = rounds_of(plan.rules, TASK.records, TASK.loss, jnp.zeros(D), 1, **spec)
         return (info.transcript[2][0] if transcript else None), after.server
 
     return jax.vmap(one)(jnp.arange(seeds))
@@ -104,7 +102,7 @@ def test_a_message_holds_the_noise_of_its_steps_and_no_other(K):
 
     KS tests at 1e-6; the std of noise that falls once more than there are steps is rejected.
     """
-    sent = np.asarray(messages(planned(K, noise_multiplier=200.0, trust="local"), 800)[0])
+    sent = np.asarray(messages(resolved(K, noise_multiplier=200.0, trust="local"), 800)[0])
     for i in range(3):
         y, c = np.split(sent[:, i], 2, axis=1)
         std = ETA * math.sqrt(K) * 200.0 * 2 * C / BATCH[i]
@@ -116,7 +114,7 @@ def test_a_message_holds_the_noise_of_its_steps_and_no_other(K):
 @pytest.mark.slow
 def test_the_engine_adds_nothing():
     """The server's x and c are those of the messages as sent, with a transcript and without."""
-    plan = planned(2, noise_multiplier=2.0, trust="local")
+    plan = resolved(2, noise_multiplier=2.0, trust="local")
     sent, server = messages(plan, 5)
     mean_y, mean_c = np.split(np.mean(sent, axis=1), 2, axis=1)
     np.testing.assert_allclose(server.x, -mean_y, atol=1e-6)
@@ -132,13 +130,12 @@ def test_every_step_draws_a_sample_of_its_own():
     sizes, start = np.array([size], np.int32), np.array([0], np.int32)
     toy = Task("toy", FederatedData(x, zero + 1, start, sizes, x, zero, 0), linear("ridge", size))
     method = so.record_scaffold(local_steps=2, local_lr=1e-3, bound=so.clip(1.0), batch_size=1)
-    resolved = so.plan(method, rounds=1).resolve(toy.population)
-    ready = resolved.method
-    received, c_i = ready.broadcast(ready.init_server(jnp.zeros(size))), jnp.zeros(size)
-    numbers = jax.tree.map(lambda leaf: leaf[0], resolved.rules.numbers)
-    mine = ClientData.own(toy.loss, toy.records.x, toy.records.y, numbers)
-    keys = jax.random.split(jax.random.key(3), trials)
-    sent = jax.vmap(lambda key: ready.client(key, received, c_i, mine)[0].vector)(keys)
+    plan = so.plan(method, rounds=1).resolve(toy.population)
+    received, c_i = plan.method.broadcast(plan.method.init_server(jnp.zeros(size))), jnp.zeros(size)
+    own = jax.tree.map(lambda leaf: leaf[0], plan.rules.numbers)
+    mine = ClientData.own(toy.loss, toy.records.x, toy.records.y, own)
+    send = jax.jit(jax.vmap(lambda key: plan.method.client(key, received, c_i, mine)[0].vector))
+    sent = send(jax.random.split(jax.random.key(3), trials))
     seen = np.count_nonzero(np.asarray(sent)[:, :size], axis=1)  # how many coordinates, a record each, have moved
     assert set(seen) == {1, 2}
     assert stats.binomtest(int(np.sum(seen == 1)), trials, 1 / size).pvalue > 1e-6

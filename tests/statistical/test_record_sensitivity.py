@@ -25,15 +25,19 @@ MODEL = linear("ridge", D)
 RECORDS = np.random.default_rng(0)
 
 
-def client(x, y, L, K, weight=1.0, loss=MODEL.loss) -> ClientData:
-    numbers = ClientNumbers(jnp.int32(0), jnp.float32(L), jnp.int32(K), jnp.float32(weight), jnp.float32(0))
-    return ClientData.own(loss, jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32), numbers)
+def numbers(L, K, weight=1.0) -> ClientNumbers:
+    f = jnp.float32
+    return ClientNumbers(jnp.int32(0), lipschitz=f(L), batch=jnp.int32(K), weight=f(weight), noise_std=f(0))
+
+
+def client(x, y, own: ClientNumbers) -> ClientData:
+    return ClientData.own(MODEL.loss, jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32), own)
 
 
 def messages(L, K, weight=1.0, one_pass=False):
     """(key, w, x, y) -> the message before noise, compiled once."""
-    g = RecordGradients(K, one_pass)
-    return jax.jit(lambda key, w, x, y: g(key, w, jnp.int32(0), client(x, y, L, K, weight))[0])
+    g, own = RecordGradients(K, one_pass), numbers(L, K, weight)
+    return jax.jit(lambda key, w, x, y: g(key, w, jnp.int32(0), client(x, y, own))[0])
 
 
 @pytest.mark.parametrize(("L", "K", "weight"), [(1.0, N, 1.0), (0.3, 4, 1.0), (2.0, 1, 0.7), (1.0, 7, 1.9)])
@@ -69,8 +73,8 @@ def test_the_declared_sensitivity_is_reached():
 def test_a_sample_is_uniform_and_without_repetition():
     """How often each record is drawn in 4000 rounds: chi-squared at 1e-6, and no round holds one twice."""
     K = 5
-    data = client(np.arange(N)[:, None] * np.ones(D), np.zeros(N), 1.0, K)
-    draw = jax.vmap(lambda key: RecordGradients(K, one_pass=False).draw(key, jnp.int32(0), data))
+    data = client(np.arange(N)[:, None] * np.ones(D), np.zeros(N), numbers(1.0, K))
+    draw = jax.jit(jax.vmap(lambda key: RecordGradients(K, one_pass=False).draw(key, jnp.int32(0), data)))
     batch: Batch = draw(jax.random.split(jax.random.key(1), 4000))
     drawn = np.asarray(batch.x[:, :, 0], int)
     assert np.asarray(batch.weight).all()
@@ -84,7 +88,7 @@ def test_every_client_draws_noise_of_its_own_scale():
     task = so.task("linear", clients=3, records=8, d=20, loss="logit", l2=0.1)
     method = so.noisy_mb_sgd(lipschitz=[1.0, 2.0, 1.0], radius=1.0, feature_bound=1.0)
     plan = so.plan(method, rounds=200, trust="local", epsilon=[1.0, 1.0, 4.0], delta=1e-5)
-    resolved, _, info = run_plan(plan, task, w=np.zeros(20), transcript=True)
+    resolved, _, info = run_plan(plan, task, w=jnp.zeros(20), transcript=True)
     sent = np.asarray(info.transcript[2])
     std = np.asarray(resolved.rules.numbers.noise_std)
     assert len(set(std.round(6))) == 3
@@ -110,7 +114,7 @@ def test_rounding_moves_a_long_sum_no_further_than_is_said():
 
     @jax.jit
     def mean(x: jax.Array) -> jax.Array:
-        data = client(x, x[:, 0], 1.0, n, loss=lambda w, batch: batch.x[0] @ w)
+        data = ClientData.own(lambda w, batch: batch.x[0] @ w, x, x[:, 0], numbers(1.0, n))
         gradients = RecordGradients(n, one_pass=True)
         return gradients(jax.random.key(1), jnp.zeros(1), jnp.int32(0), data)[0][0]
 
@@ -122,4 +126,5 @@ def test_rounding_moves_a_long_sum_no_further_than_is_said():
     assert abs(found[1] - found[0]) <= 2 * v * 1.002
     (warning,) = about_means(n)
     assert warning.code == "rounded-sums"
+    assert "2 %" in warning.message
     assert not list(about_means(20_000))

@@ -16,10 +16,9 @@ import sordino as so
 from sordino.algorithms.local import ClientData
 from sordino.privacy.audit import audit
 from sordino.privacy.events import Gaussian, Repeated
-from sordino.rounds import ProgramSpec, run_rounds
 from sordino.tasks import Population, Records
 from sordino.types import Observer, Relation
-from tests.toys import states_of
+from tests.toys import rounds_of
 
 STD, CLIENTS, ROUNDS, DELTA = 0.5, 900, 60, 1e-3
 
@@ -36,18 +35,14 @@ def plan_of(remember: bool):
 @functools.partial(jax.jit, static_argnames=("remember", "clients", "trials"))
 def last_models(held, *, remember: bool, clients: int, trials: int) -> jax.Array:
     """x after all rounds, for `trials` keys; client 0 holds `held`, all others 0."""
-    plan = plan_of(remember)
-    rules = plan.resolve(Population(1, clients)).rules
+    rules = plan_of(remember).resolve(Population(1, clients)).rules
     x = jnp.zeros((clients, 1)).at[0].set(held)
-    records = Records(x, jnp.zeros(clients, jnp.int32), jnp.arange(clients), jnp.ones(clients, jnp.int32))
-    spec = ProgramSpec(slope, plan.cohort, population=clients, largest=1, chunk=clients)
-    state = states_of(rules.method, jnp.zeros(1), clients)
+    records = Records(x, jnp.zeros(clients, jnp.int32), jnp.arange(clients), np.ones(clients, np.int32))
 
-    def one(key):
-        after, _ = run_rounds(rules, records, state, key, jnp.int32(0), spec=spec, rounds=ROUNDS)
-        return after.server.x[0]
+    def one(seed):
+        return rounds_of(rules, records, slope, jnp.zeros(1), ROUNDS, seed=seed)[0].server.x[0]
 
-    return jax.lax.map(one, jax.random.split(jax.random.key(3), trials), batch_size=100)
+    return jax.lax.map(one, 3 * trials + jnp.arange(trials), batch_size=100)
 
 
 @pytest.mark.parametrize("remember", [True, False], ids=["remembered", "as in the box"])
@@ -63,7 +58,7 @@ def test_a_client_gains_from_others_noise_only_where_they_forget_it(remember):
     )
     assert (shown.epsilon_lower > everybodys_noise) == remember
     certificate = plan_of(remember).resolve(Population(1, CLIENTS)).certificate
-    user, server = (certificate.total(who).epsilon for who in (Observer.MODEL_USER, Observer.SERVER))
+    user, server = (certificate.total(observer).epsilon for observer in (Observer.MODEL_USER, Observer.SERVER))
     assert user == pytest.approx(server if remember else everybodys_noise)
     assert shown.epsilon_lower <= user
 

@@ -112,7 +112,7 @@ def test_the_threshold_finds_the_quantile(quantile):
         updates = norms * directions / jnp.linalg.norm(directions, axis=1, keepdims=True)
         _, info = jax.vmap(bounder)(updates)
         centred_sum = jnp.sum(jax.vmap(bounder.indicator)(info))
-        return bounder.update(key_noise, centred_sum, cohort_size), bounder.bound
+        return bounder.update(key_noise, centred_sum, cohort_size), bounder.limit
 
     last, bounds = jax.jit(lambda keys: jax.lax.scan(one_round, start, keys))(
         jax.random.split(jax.random.key(0), rounds)
@@ -126,7 +126,7 @@ def test_the_noise_of_the_indicators_has_the_accounted_std():
     """A Kolmogorov-Smirnov test that accepts sigma_b (false alarm 1e-3) and rejects 2/3 and 3/2 of it."""
     bounder, planned = bounder_at(1.0, quantile=0.5, learning_rate=0.2), 200
     keys = jax.random.split(jax.random.key(1), 2000)
-    bounds = jax.vmap(lambda key: bounder.update(key, jnp.float32(0.0), planned).bound)(keys)
+    bounds = jax.vmap(lambda key: bounder.update(key, jnp.float32(0.0), planned).limit)(keys)
     noise = -np.log(np.asarray(bounds, np.float64)) / 0.2 * planned
     assert stats.kstest(noise, stats.norm(0, 10.0).cdf).pvalue > 1e-3
     assert stats.kstest(noise, stats.norm(0, 10.0 * 2 / 3).cdf).pvalue < 1e-6
@@ -137,13 +137,13 @@ def test_the_threshold_moves_by_the_planned_cohort():
     """Without noise worth naming: all 30 of 50 planned clients are below, b~ = (30/2)/50 + 1/2 = 0.8."""
     bounder = adaptive_clip(1.0, quantile=0.5, learning_rate=0.2, indicator_noise_std=1e-6)
     moved = bounder.update(jax.random.key(0), jnp.float32(15.0), 50)
-    assert float(moved.bound) == pytest.approx(math.exp(-0.2 * 0.3), rel=1e-6)
+    assert float(moved.limit) == pytest.approx(math.exp(-0.2 * 0.3), rel=1e-6)
 
 
 def test_the_threshold_stays_within_float32():
     bounder = adaptive_clip(1e-30, learning_rate=100.0, indicator_noise_std=1e-6)
-    assert bounder.update(jax.random.key(0), jnp.float32(25.0), 50).bound == pytest.approx(1e-30)
-    assert np.isfinite(bounder.update(jax.random.key(0), jnp.float32(-1e6), 50).bound)
+    assert bounder.update(jax.random.key(0), jnp.float32(25.0), 50).limit == pytest.approx(1e-30)
+    assert np.isfinite(bounder.update(jax.random.key(0), jnp.float32(-1e6), 50).limit)
 
 
 @every_relation

@@ -9,34 +9,25 @@ import pytest
 from scipy import stats
 
 import sordino as so
-from sordino.planning import parse_cohort
-from sordino.rounds import ProgramSpec
-from sordino.rounds.engine import run_round
-from sordino.types import Message, PlanContext, Relation, Trust
-from tests.toys import rules_for, states_of
+from sordino.types import Relation, Trust
+from tests.toys import fitted, rounds_of
 
 REPETITIONS, M, D = 2000, 12, 6
 ALPHA = 1e-4
 TASK = so.task("linear-regression", clients=M, d=D)
-RECORDS = TASK.records
 NOISE = 0.2
 
 
 def drawn(method, transcript: bool, noise: float = NOISE, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """(eta_g, x after one round) of 2,000 rounds that differ in their noise alone."""
-    mechanism = so.gaussian(noise)
-    context = PlanContext(D, M, float(M), trust=Trust.LOCAL, relation=Relation.REPLACE_ONE, mechanism=mechanism)
-    method = method.resolve(context)
-    state = states_of(method, TASK.initial(jax.random.key(0)), M)
-    rules = rules_for(method, M, Trust.LOCAL, mechanism)
-    rules = rules.with_noise_in_client() if transcript else rules
-    spec = ProgramSpec(TASK.loss, parse_cohort("full"), M, TASK.largest, chunk=M, transcript=transcript)
+    rules = fitted(method, TASK, Trust.LOCAL, so.gaussian(noise), relation=Relation.REPLACE_ONE)
+    w = TASK.initial(jax.random.key(0))
 
-    def one(key):
-        after, info = run_round(rules, RECORDS, state, key, jnp.int32(0), spec)
-        return info.server.step_size, method.params(after.server)
+    def one(seed):
+        after, info = rounds_of(rules, TASK.records, TASK.loss, w, 1, seed=seed, transcript=transcript)
+        return info.server.step_size[0], rules.method.params(after.server)
 
-    eta, x = jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(seed), REPETITIONS))
+    eta, x = jax.jit(jax.vmap(one))(REPETITIONS * seed + jnp.arange(REPETITIONS))
     return np.asarray(eta, np.float64), np.asarray(x, np.float64)
 
 
@@ -82,8 +73,8 @@ def test_the_corrected_numerator_is_unbiased():
         return total.squared_norms_before_noise
 
     def one_by_one(key):
-        messages = jax.vmap(mechanism.randomize)(jax.random.split(key, M), jnp.asarray(vectors))
-        return jnp.sum(jax.vmap(lambda vector: mechanism.squared_norm(Message(vector)))(messages))
+        messages = jax.vmap(mechanism.message)(jax.random.split(key, M), jnp.asarray(vectors))
+        return jnp.sum(jax.vmap(mechanism.squared_norm)(messages))
 
     keys = jax.random.split(jax.random.key(9), REPETITIONS)
     for estimate in (at_once, one_by_one):

@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from sordino.tasks import Task
 
 import sordino as so
-from sordino.data._records import FederatedData
+from sordino.data import FederatedData
 from sordino.models import from_loss, weighted_mean
 from sordino.summation import RunningSum, rounding_share
+from sordino.tasks import Population, Task
 from tests.toys import on_four_devices
 
 C = 1.0001
@@ -146,5 +146,5 @@ def test_whole_numbers_and_what_overflows():
 @pytest.mark.parametrize(("clients", "warns"), [(10_000, False), (100_000, True)])
 def test_a_sum_that_may_be_rounded_noticeably_is_said_to_be(clients, warns):
     plan = so.plan(METHODS["dp_sgd"], rounds=1, noise_multiplier=4.0, delta=1e-7)
-    codes = [warning.code for warning in plan.resolve(10, clients).certificate.warnings]
+    codes = [warning.code for warning in plan.resolve(Population(10, clients)).certificate.warnings]
     assert ("rounded-sums" in codes) == warns

@@ -12,6 +12,7 @@ from sordino.errors import InvalidInput, require, require_count
 from sordino.mechanisms import MECHANISMS, NoiseRequest
 from sordino.mechanisms.gaussian import GaussianRequest
 from sordino.planning.cohort import Cohort, FixedCohort, PoissonCohort, UnreliableCohort
+from sordino.privacy import published
 from sordino.types import Bounder, Method, Relation, Trust, Unit
 
 __all__ = ["Arguments", "PerClient", "noise_request", "require_client_plan", "require_method", "require_record_plan"]
@@ -120,6 +121,8 @@ def require_record_plan(plan: Arguments, relation: Relation | None) -> None:
 
 def _require_record_calibration(plan: Arguments, noise: GaussianRequest) -> None:
     calibration = noise.calibration
+    if calibration == "acg16":
+        published.minibatch_acg16()
     require(
         calibration in RECORD_CALIBRATIONS, "calibration", calibration, f"use one of {', '.join(RECORD_CALIBRATIONS)}"
     )
