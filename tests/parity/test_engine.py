@@ -15,11 +15,12 @@ import sordino as so
 from sordino.algorithms.fedavg import ClientInfo
 from sordino.errors import SordinoError
 from sordino.mechanisms import none
-from sordino.simulation import engine, running
+from sordino.runs import setup
+from sordino.simulation import engine
 from sordino.simulation.cohort import FixedSize, Full, Poisson, Unreliable
 from sordino.simulation.debug import debug_rounds
 from sordino.simulation.engine import Carry, Records, Setting, run_rounds
-from sordino.simulation.running import choose_chunk, segments
+from sordino.runs.setup import choose_chunk, segments
 from tests.toys import on_four_devices, toy
 
 CLIENTS, ROUNDS = 10, 2
@@ -106,7 +107,7 @@ def test_chunks_are_of_nearly_equal_size(monkeypatch):
     """Room for seven of ten clients makes two chunks of five, not of seven with four places for nobody."""
     chosen = set()
     for room in range(0, 40_000, 100):
-        monkeypatch.setattr(running, "CACHE", float(room))
+        monkeypatch.setattr(setup, "CACHE", float(room))
         chosen.add(choose_chunk(TASK, so.plan(METHOD, rounds=1)))
     assert chosen == {1, 2, 3, 4, 5, 10}
 

@@ -16,7 +16,7 @@ from sordino.data import FederatedData
 from sordino.models import linear
 from sordino.simulation import Task
 from sordino.simulation.engine import Carry, run_rounds
-from sordino.simulation.running import setting_of
+from sordino.runs.setup import setting_of
 
 D, C, ETA = 20, 0.5, 0.1
 SIZES = np.array([12, 30, 8], np.int32)
