@@ -11,9 +11,6 @@ from types import NoneType
 from typing import Any, get_args, get_origin
 
 import pytest
-from sordino.simulation.cohort import parse_cohort
-from sordino.simulation.planning import CALIBRATIONS
-from sordino.simulation.tasks import PROBLEMS
 
 from sordino.algorithms import METHODS
 from sordino.bounding import BOUNDERS
@@ -23,8 +20,11 @@ from sordino.data import CATALOGUE
 from sordino.data.augmentation import AUGMENTATIONS
 from sordino.data.datasets import OWN_DATA
 from sordino.data.partition import SCHEMES
+from sordino.mechanisms.gaussian import CALIBRATIONS
+from sordino.planning import parse_cohort
 from sordino.privacy.privunit import GAMMA_RULES
 from sordino.privacy.quantized import NOISE_LAWS
+from sordino.tasks import PROBLEMS
 from sordino.types import Relation
 
 PAGE = Path(__file__).parents[2] / "docs" / "run_file.md"

@@ -14,7 +14,6 @@ from urllib.error import URLError
 
 import numpy as np
 import pytest
-from sordino.simulation.tasks import Task
 
 import sordino as so
 from sordino.data import (
@@ -35,6 +34,7 @@ from sordino.data import _images as images
 from sordino.data._files import File, Source
 from sordino.data._text import VOCABULARY
 from sordino.errors import InvalidInput
+from sordino.tasks import Task
 
 # --- Public data sets --------------------------------------------------------------------------------------------
 

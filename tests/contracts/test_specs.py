@@ -11,7 +11,6 @@ import jax
 import matplotlib.figure
 import numpy as np
 import pytest
-from sordino.simulation.tasks import PROBLEMS
 
 import sordino as so
 from sordino.config import load_sweep
@@ -23,6 +22,7 @@ from sordino.experiments.specs import Cell, FigureSpec, all_specs, find_spec
 from sordino.models import flat, get
 from sordino.privacy.published import normec_noise, qtdl_theorem_2_epsilon_0
 from sordino.report.figures import plot_curves
+from sordino.tasks import PROBLEMS
 from sordino.types import Observer
 
 SPECS = {spec.full_name: spec for spec in all_specs()}
