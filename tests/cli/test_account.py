@@ -43,9 +43,7 @@ def test_gaussian_poisson(account):
 
 
 def test_gaussian_without_replacement(account):
-    options = (
-        "--noise-multiplier 2 --cohort fixed:50/1000 --relation replace-one --rounds 200 --delta 1e-5"
-    )
+    options = "--noise-multiplier 2 --cohort fixed:50/1000 --relation replace-one --rounds 200 --delta 1e-5"
     assert account(f"gaussian {options}")["epsilon"] == pytest.approx(1.7362, abs=5e-3)
 
 

@@ -12,13 +12,13 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from sordino.simulation import sweep
+from sordino.simulation.checkpoint import Bookmark
+from sordino.simulation.sweep_files import one_at_a_time
 
 from sordino.experiments import specs
 from sordino.privacy.wording import SHORT_WARNINGS, TUNING_NOT_COVERED
 from sordino.report import figures
-from sordino.simulation import sweep
-from sordino.simulation.checkpoint import Bookmark
-from sordino.simulation.sweep_files import one_at_a_time
 
 SPEC = """\
 title = "Clipping or normalization on small quadratics"

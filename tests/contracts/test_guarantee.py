@@ -312,7 +312,7 @@ def test_budget_refuses_the_round_that_would_exceed_it():
 def test_budget_looks_ahead_through_the_ledger():
     """Releases about the sample of one round are joint: more than independent samples of each would cost."""
     release, budget = Sampled(Gaussian(1.0), Poisson(0.01)), Budget(1.0, 1e-5, Relation.ADD_REMOVE)
-    record = LedgerRecord(Unit.CLIENT, Relation.ADD_REMOVE, {}, {}, ())
+    record = LedgerRecord(Unit.CLIENT, Relation.ADD_REMOVE, {}, {}, 1, ())
     for part in range(3):
         record = record.after(round=0, release=f"part {part}", observers=["model user"], event=release)
         joint = Sampled(Composed((release.event,) * (part + 1)), release.sampling)

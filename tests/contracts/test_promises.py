@@ -21,7 +21,7 @@ from sordino.privacy.events import ByHolder, Disjoint, Gaussian, Repeated
 from sordino.pytrees import pytree
 from sordino.report.sweeps import tidy_table, tuning_cost
 from sordino.rounds.turns import exceeds_limit
-from sordino.simulation.sweep import Point, sweep
+from sordino.runs import Point, sweep
 from sordino.tasks import PROBLEMS, Task
 from sordino.types import Method, Observer, Relation, Unit
 
@@ -197,9 +197,7 @@ def test_a_model_user_gains_from_others_noise_only_where_a_method_says_that_it_u
 
     method = so.dp_sgd(server_lr=0.1, bound=so.clip(1.0))
     careless = Careless(method.bound, method.local, method.lr)
-    plans = [
-        so.plan(some, rounds=3, noise_multiplier=1.0, delta=1e-5, trust="local") for some in (method, careless)
-    ]
+    plans = [so.plan(some, rounds=3, noise_multiplier=1.0, delta=1e-5, trust="local") for some in (method, careless)]
     said, silent = (plan.resolve(so.Population(10, 100)).certificate for plan in plans)
     assert said.total(Observer.MODEL_USER).epsilon < said.total(Observer.SERVER).epsilon / 5
     assert silent.total(Observer.MODEL_USER).epsilon == silent.total(Observer.SERVER).epsilon

@@ -289,7 +289,9 @@ def test_local_noise_helps_model_users_only_where_nobodys_noise_can_be_missing()
         smaller = cert.total(Observer.MODEL_USER).epsilon < cert.total(Observer.SERVER).epsilon
         assert smaller is helped
     with pytest.raises(Refused, match="zero-out"):
-        so.plan(FEDAVG, rounds=5, noise_multiplier=2.0, trust="local", relation="add-remove").resolve(so.Population(10, 100))
+        so.plan(FEDAVG, rounds=5, noise_multiplier=2.0, trust="local", relation="add-remove").resolve(
+            so.Population(10, 100)
+        )
 
 
 def test_assumed_sensitivity_is_printed_at_record_level():

@@ -188,7 +188,7 @@ class _Training:
             kept = np.stack([each[place] for each in self._iterates]) if self._iterates else None
             certificate = self._points[number].answer.certificate
             runs[number] = Run(params, self._history[number], certificate, seconds, self._transcripts or None, kept)
-        if self._stores and len(self._points) > 1:  # every point has its own files now
+        if self._stores and len(self._session.points) > 1:  # a single run can be resumed, to show its end again
             self._checkpoint.remove()
         return runs
 
