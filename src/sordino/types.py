@@ -21,35 +21,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-__all__ = [
-    "Aggregate",
-    "Augment",
-    "BoundInfo",
-    "Bounder",
-    "ClientNumbers",
-    "ClientRecords",
-    "Event",
-    "Key",
-    "LawOfSum",
-    "Limited",
-    "Mechanism",
-    "Memory",
-    "Message",
-    "Method",
-    "Observer",
-    "Placement",
-    "PlanContext",
-    "Privacy",
-    "PyTree",
-    "RecordFacts",
-    "Relation",
-    "Scalar",
-    "Trust",
-    "Unit",
-    "Vector",
-    "Warning",
-]
-
 Vector: TypeAlias = "jax.Array"  # float32[d]
 Key: TypeAlias = "jax.Array"  # a typed PRNG key, always passed in, never made up
 Scalar: TypeAlias = "float | jax.Array"  # a hyper-parameter: a number on the host or a traced leaf in a sweep

@@ -15,7 +15,7 @@ import pytest
 import typer
 
 from sordino.cli.app import app
-from sordino.simulation import running, sweep
+from sordino.runs.blocks import Program
 
 CONFIG = """\
 [task]
@@ -52,8 +52,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.fixture
 def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing may be computed before a mistake is found."""
-    for module, name in ((running, "run_rounds"), (sweep, "run_block")):
-        monkeypatch.setattr(module, name, mock.Mock(side_effect=AssertionError("trained")))
+    monkeypatch.setattr(Program, "advance", mock.Mock(side_effect=AssertionError("trained")))
 
 
 def parameters(command: click.Command, path: str) -> list[tuple[str, click.Parameter]]:

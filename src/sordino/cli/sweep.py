@@ -155,11 +155,8 @@ def _record(store: SweepStore, number: int, values: Json) -> Json:
 
 def _check_run_sections(sweep: Sweep) -> None:
     for _, config in sweep.points:
-        run = config.file.run
-        for name in ("evaluate_every", "chunk"):
-            value = getattr(run, name)
-            require(value is None or value >= 1, name, value, "must be at least 1")
-        require(not run.transcript, "transcript", True, "is for a single run: a sweep keeps no messages")
+        transcript = config.file.run.transcript
+        require(not transcript, "transcript", True, "is for a single run: a sweep keeps no messages")
 
 
 def _run_missing(

@@ -50,8 +50,8 @@ def require_method(method: object) -> None:
     if not isinstance(method, Method):
         remedy = "derive it from sordino.Method and give it init_server, client, server and params"
         raise InvalidInput("algorithm", type(method).__name__, f"is no method: {remedy} (docs/new_algorithm.md)")
-    base = {name: getattr(Method, name) for name in ("init_server", "client", "server", "params")}
-    missing = [name for name, default in base.items() if getattr(type(method), name) is default]
+    written = {name for cls in type(method).__mro__ if cls is not Method for name in vars(cls)}
+    missing = [name for name in ("init_server", "client", "server", "params") if name not in written]
     remedy = f"a method also has {', '.join(missing)}: see docs/new_algorithm.md"
     require(not missing, "algorithm", type(method).__name__, remedy)
     bound = method.bound
