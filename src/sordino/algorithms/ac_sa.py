@@ -236,15 +236,7 @@ def accelerated_mb_sgd(
       multi_stage: begin again in stages; needs mu > 0.
       one_pass: use each record at most once over all rounds and stages.
     """
-    options = record_options(
-        lipschitz=lipschitz,
-        batch_size=batch_size,
-        smoothness=smoothness,
-        feature_bound=feature_bound,
-        weights=weights,
-        one_pass=one_pass,
-        bound=bound,
-    )
+    options = record_options(bound, lipschitz, batch_size, smoothness, feature_bound, weights, one_pass)
     require_ball(radius, mu)
     if initial_gap is not None:
         require_float32("initial_gap", initial_gap)

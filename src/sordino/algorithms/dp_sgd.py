@@ -49,7 +49,6 @@ class DpSgd(Method):
         return self.local.batch_size
 
     def init_server(self, w: Vector) -> ServerState:
-        """x^0."""
         return ServerState(w, jnp.int32(0))
 
     def client(

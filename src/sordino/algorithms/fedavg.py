@@ -95,7 +95,6 @@ class FedAvg(Method):
         return self.local.batch_size
 
     def init_server(self, w: Vector) -> ServerState:
-        """w_0."""
         adaptive = self.bound if isinstance(self.bound, AdaptiveClip) else None
         return ServerState(w, self.server_step.init(w), adaptive, Output.init(w), jnp.int32(0))
 
@@ -131,7 +130,6 @@ class FedAvg(Method):
         return ServerState(w, step, bound, output, state.k + 1), info
 
     def params(self, state: ServerState) -> Vector:
-        """The iterate that is given out."""
         return state.output.iterate
 
     def resolve(self, context: PlanContext) -> FedAvg:

@@ -63,7 +63,6 @@ class NoisyMbSgd(RecordMethod):
     eta: Scalar | None  # None: from public constants, when a plan resolves
 
     def init_server(self, w: Vector) -> ServerState:
-        """w_0."""
         w = project(w, self.radius)
         return ServerState(w, w, jnp.float32(-jnp.inf), jnp.int32(0))
 
@@ -142,15 +141,7 @@ def noisy_mb_sgd(
       one_pass: use each record at most once over all rounds.
       bound: must be None: the gradients of records are clipped, not a whole update.
     """
-    options = record_options(
-        lipschitz=lipschitz,
-        batch_size=batch_size,
-        smoothness=smoothness,
-        feature_bound=feature_bound,
-        weights=weights,
-        one_pass=one_pass,
-        bound=bound,
-    )
+    options = record_options(bound, lipschitz, batch_size, smoothness, feature_bound, weights, one_pass)
     require_ball(radius, mu)
     if step_size is not None:
         require_float32("step_size", step_size)

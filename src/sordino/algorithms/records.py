@@ -209,14 +209,13 @@ def require_ball(radius: float, mu: float) -> None:
 
 
 def record_options(
-    *,
+    bound: Bounder | None,
     lipschitz: NumberPerClient,
     batch_size: int | list[int] | None,
     smoothness: float | None,
     feature_bound: float | None,
     weights: str,
     one_pass: bool,
-    bound: Bounder | None,
 ) -> RecordOptions:
     """The options of a method, checked."""
     require(bound is None, "bound", bound, "leave out: `lipschitz` clips the gradient of each record instead")

@@ -78,7 +78,6 @@ class BothHalves:
         return _bound_halves(vector, self.half)
 
     def sensitivity(self, relation: Relation) -> Scalar:
-        """How far, in L2, the sum over clients can move between neighbours under `relation`."""
         return math.sqrt(2) * self.half.sensitivity(relation)
 
 
@@ -115,7 +114,6 @@ class ControlVariates(Method):
         return Broadcast(state.x, state.c, state.k)
 
     def params(self, state: ServerState) -> Vector:
-        """The iterate that is given out."""
         return state.output.iterate
 
 

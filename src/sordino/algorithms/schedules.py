@@ -37,7 +37,6 @@ class Constant:
     value: Scalar
 
     def __call__(self, k: jax.Array) -> Scalar:
-        """The step size of round k."""
         return self.value
 
 
@@ -50,7 +49,6 @@ class Geometric:
     decay: Scalar
 
     def __call__(self, k: jax.Array) -> Scalar:
-        """The step size of round k."""
         return self.value * self.decay**k
 
 
@@ -63,7 +61,6 @@ class Piecewise:
     until: tuple[int, ...] = field(metadata={"static": True})
 
     def __call__(self, k: jax.Array) -> Scalar:
-        """The step size of round k."""
         j = jnp.sum(k >= jnp.asarray(self.until))
         return jnp.asarray(self.values)[j]
 
@@ -77,7 +74,6 @@ class FunctionOfRound:
     values: str = field(metadata={"static": True})
 
     def __call__(self, k: jax.Array) -> Scalar:
-        """The step size of round k."""
         return self.function(k)
 
 

@@ -24,7 +24,6 @@ class Clip(SensitivityFromLimit):
     limit: Scalar  # C
 
     def __call__(self, vector: Vector) -> tuple[Vector, BoundInfo]:
-        """Bound one vector."""
         v = measure(vector)
         C = jnp.asarray(self.limit, v.vector.dtype) * v.shrink
         inside = v.norm <= C

@@ -24,7 +24,6 @@ class Normalize(SensitivityFromLimit):
     limit: Scalar  # C
 
     def __call__(self, vector: Vector) -> tuple[Vector, BoundInfo]:
-        """Bound one vector."""
         v = measure(vector)
         C = jnp.asarray(self.limit, v.vector.dtype) * v.shrink
         return v.unit * (C / v.ratio), v.info(clipped=v.norm > C)

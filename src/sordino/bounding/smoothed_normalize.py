@@ -34,7 +34,6 @@ class SmoothedNormalize(SensitivityFromLimit):
         return 1.0
 
     def __call__(self, vector: Vector) -> tuple[Vector, BoundInfo]:
-        """Bound one vector."""
         v = measure(vector)
         alpha = jnp.asarray(self.alpha, v.vector.dtype)
         bounded = v.unit * (v.shrink / (alpha / v.scale + v.ratio))
