@@ -70,7 +70,7 @@ def test_a_listed_bounder_is_a_key_of_bound(write, monkeypatch, factory, value, 
     load_config(write()).plan()  # what was built before the bounder was listed does not hide it
     monkeypatch.setitem(BOUNDERS, factory.__name__, factory)
     path = write(("clip = 1.0", f"{factory.__name__} = {value}"))
-    assert load_config(path).plan().algorithm.bound == bound
+    assert load_config(path).plan().method.bound == bound
 
 
 def test_a_listed_bounder_is_named_in_what_is_said(write, monkeypatch):
@@ -104,7 +104,7 @@ def test_a_number_of_adaptive_clip_is_found_in_its_table(write):
     [
         ("privacy.epsilon=nan", "cfg.toml, --set: [privacy] epsilon = nan: must lie in"),
         ("privacy.epsilon=-nan", "cfg.toml, --set: [privacy] epsilon = nan: must lie in"),
-        ("privacy.epsilon=[nan]", "cfg.toml, --set: [privacy] epsilon = [nan]: one number a client"),
+        ("privacy.epsilon=[nan]", "cfg.toml, --set: [privacy] epsilon = (nan,): one number a client"),
         ("bound.clip={ grid = [nan] }", "holds 1 runs, not one"),
         ("bound.clip=nan", "cfg.toml, --set: [bound] clip = nan: a norm bound"),
         ("algorithm.local_lr=nan", "cfg.toml, --set: [algorithm] local_lr = nan: must be positive and finite"),
@@ -238,7 +238,7 @@ def test_seeds_are_refused_in_the_words_of_a_run(write, seed):
 def test_a_mechanism_brings_its_options(write):
     path = write(("epsilon = 8.0\n", 'trust = "local"\nmechanism = "qtdl"\nmessage_epsilon = 5\nlevels = 4\n'))
     plan = load_config(path).plan()
-    assert (plan.mechanism, dict(plan.options)) == ("qtdl", {"epsilon": 5.0, "levels": 4})
+    assert (plan.mechanism, plan.noise.message_epsilon, plan.noise.levels) == ("qtdl", 5.0, 4)
 
 
 @pytest.mark.parametrize(
