@@ -19,8 +19,8 @@ from sordino.privacy.accountants import epsilon_of
 from sordino.privacy.events import ByHolder, Disjoint, Gaussian, Repeated
 from sordino.pytrees import pytree
 from sordino.report.sweeps import tidy_table, tuning_cost
-from sordino.simulation.engine import too_long
 from sordino.runs import Point, sweep
+from sordino.simulation.engine import too_long
 from sordino.simulation.tasks import PROBLEMS, Task
 from sordino.types import Observer, Relation
 

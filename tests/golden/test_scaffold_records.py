@@ -10,9 +10,9 @@ import pytest
 import sordino as so
 from sordino.data import FederatedData
 from sordino.models import linear
+from sordino.runs.setup import setting_of
 from sordino.simulation import Task
 from sordino.simulation.engine import Carry, run_rounds
-from sordino.runs.setup import setting_of
 
 # Client 0 holds two records, client 1 three.
 X = [np.array([[0.6, 0.8], [-1.0, 0.5]]), np.array([[0.5, -1.0], [0.3, 0.4], [0.0, 2.0]])]

@@ -16,11 +16,11 @@ from sordino.algorithms.fedavg import ClientInfo
 from sordino.errors import SordinoError
 from sordino.mechanisms import none
 from sordino.runs import setup
+from sordino.runs.setup import choose_chunk, segments
 from sordino.simulation import engine
 from sordino.simulation.cohort import FixedSize, Full, Poisson, Unreliable
 from sordino.simulation.debug import debug_rounds
 from sordino.simulation.engine import Carry, Records, Setting, run_rounds
-from sordino.runs.setup import choose_chunk, segments
 from tests.toys import on_four_devices, toy
 
 CLIENTS, ROUNDS = 10, 2

@@ -14,9 +14,9 @@ import sordino as so
 from sordino.algorithms.local import ClientData
 from sordino.data import FederatedData
 from sordino.models import linear
+from sordino.runs.setup import setting_of
 from sordino.simulation import Task
 from sordino.simulation.engine import Carry, run_rounds
-from sordino.runs.setup import setting_of
 
 D, C, ETA = 20, 0.5, 0.1
 SIZES = np.array([12, 30, 8], np.int32)
