@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sordino.simulation.planning import Plan
+from sordino.planning import Plan
 
 import sordino as so
 from sordino.errors import InvalidInput
