@@ -11,22 +11,6 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
-__all__ = [
-    "LARGEST_SEED",
-    "MOST_ROUNDS",
-    "NO_SUCH_SEED",
-    "BudgetExceeded",
-    "InvalidInput",
-    "LedgerError",
-    "Refused",
-    "SordinoError",
-    "require",
-    "require_count",
-    "require_drawable",
-    "require_float32",
-    "require_name",
-]
-
 MOST_ROUNDS = 10_000_000  # of a run, and releases that numbers can compose
 LARGEST_SEED = 2**32 - 1
 SMALLEST_FLOAT32, LARGEST_FLOAT32 = 2.0**-126, (2 - 2.0**-23) * 2.0**127  # what is smaller is flushed to zero

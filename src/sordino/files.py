@@ -11,8 +11,6 @@ from typing import BinaryIO
 
 from filelock import FileLock, Timeout
 
-__all__ = ["held", "replacing", "sync_folder", "write_atomically"]
-
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:

@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-__all__ = ["RunningSum", "rounding_share"]
-
 
 class RunningSum(NamedTuple):
     """A sum as two trees: `total`, and `rest`, what that has lost to rounding (nothing of whole numbers)."""

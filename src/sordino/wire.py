@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from sordino.errors import InvalidInput
 
-__all__ = ["FLOAT32", "Float32", "Wire"]
-
 
 class Wire(Protocol):
     """A fixed format for arrays of d numbers; a message of another size is refused."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import json
 import shutil
@@ -12,13 +11,12 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from sordino.simulation import sweep
-from sordino.simulation.checkpoint import Bookmark
-from sordino.simulation.sweep_files import one_at_a_time
 
 from sordino.experiments import specs
 from sordino.privacy.wording import SHORT_WARNINGS, TUNING_NOT_COVERED
 from sordino.report import figures
+from sordino.runs import blocks, checkpoint
+from sordino.runs.store import one_at_a_time
 
 SPEC = """\
 title = "Clipping or normalization on small quadratics"
@@ -218,8 +216,8 @@ def test_what_was_killed_goes_on(run, papers, tmp_path, monkeypatch):
     """Killed between the runs and the picture: the second time there is nothing left to compute."""
     spec = papers / "paper3" / "small.toml"
     spec.write_text(SPEC.partition("[[figures]]")[0] + "[[cells]]" + SPEC.partition("[[cells]]")[2])
-    monkeypatch.setattr(sweep, "BOOKMARK_EVERY", 0.0)
-    monkeypatch.setattr(sweep, "Bookmark", functools.partial(Bookmark, times=0.0))
+    monkeypatch.setattr(checkpoint, "EVERY", 0.0)
+    monkeypatch.setattr(checkpoint, "SHARE", float("inf"))
     command = ("reproduce", "paper3-small", "--quick", "--json")
     with monkeypatch.context() as patched:
         patched.setattr(figures, "plot_table", mock.Mock(side_effect=RuntimeError))
@@ -228,7 +226,7 @@ def test_what_was_killed_goes_on(run, papers, tmp_path, monkeypatch):
     unfinished = tmp_path / "runs" / "unfinished" / "paper3-small-quick"
     assert list(unfinished.iterdir())
     with monkeypatch.context() as patched:
-        patched.setattr(sweep, "run_block", mock.Mock(side_effect=AssertionError, lower=sweep.run_block.lower))
+        patched.setattr(blocks, "advance", mock.Mock(side_effect=AssertionError))
         again = json.loads(run(*command).stdout)
     assert not unfinished.exists()
     anew = json.loads(run(*command).stdout)
@@ -256,9 +254,8 @@ def test_what_ran_out_of_time_writes_what_is_complete_and_goes_on(run, papers, t
     spec = papers / "paper3" / "small.toml"
     spec.write_text(SPEC.partition("[[figures]]")[0] + "[[cells]]" + SPEC.partition("[[cells]]")[2])
     unfinished = tmp_path / "runs" / "unfinished" / "paper3-small-quick"
-    original = sweep.run_block
-    counted = mock.Mock(side_effect=original, lower=original.lower)
-    monkeypatch.setattr(sweep, "run_block", counted)
+    counted = mock.Mock(side_effect=blocks.advance)
+    monkeypatch.setattr(blocks, "advance", counted)
     command = ("reproduce", "paper3-small", "--quick", "--json")
 
     def stopped_after(evaluations, *options, code=3):

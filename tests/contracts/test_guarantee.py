@@ -22,9 +22,10 @@ from sordino.privacy.events import (
     Sampled,
     ZeroConcentrated,
 )
-from sordino.privacy.guarantee import Guarantee, format_delta, format_epsilon
+from sordino.privacy.guarantee import Guarantee
 from sordino.privacy.ledger import LedgerRecord
 from sordino.privacy.sampling import Poisson
+from sordino.privacy.wording import format_delta, format_epsilon
 from sordino.types import Observer, Relation, Unit
 
 GUARANTEE = Guarantee(

@@ -42,8 +42,6 @@ from sordino.errors import require, require_float32
 from sordino.pytrees import pytree
 from sordino.types import Aggregate, Bounder, Key, PlanContext, Scalar, Vector
 
-__all__ = ["AcSa", "AcSaWeights", "ServerState", "Stage", "ac_sa_weights", "accelerated_mb_sgd", "stages_of"]
-
 
 class AcSaWeights(NamedTuple):
     """alpha_r, eta_r, and the weights of w_ag and w in the middle point w_md."""

@@ -12,15 +12,6 @@ from sordino.bounding import AdaptiveClip
 from sordino.errors import InvalidInput, require, require_count, require_float32
 from sordino.types import Bounder, BoundInfo, Vector
 
-__all__ = [
-    "ServerInfo",
-    "bounded",
-    "require_batch_size",
-    "require_choice",
-    "require_fixed_bound",
-    "require_local_training",
-]
-
 
 class ServerInfo(NamedTuple):
     """What a server with an adaptive step size reports of its round; its releases determine it."""

@@ -23,8 +23,6 @@ from sordino.algorithms.schedules import Schedule, StepSize, as_schedule
 from sordino.pytrees import pytree
 from sordino.types import Aggregate, Bounder, BoundInfo, Key, Message, Method, Privacy, Vector
 
-__all__ = ["DpSgd", "ServerState", "dp_sgd"]
-
 
 class ServerState(NamedTuple):
     """x^k, which every client receives."""

@@ -64,8 +64,6 @@ from sordino.types import (
     Warning,
 )
 
-__all__ = ["Broadcast", "ErrorFeedback", "ServerState", "error_feedback", "keep_largest"]
-
 
 class Broadcast(NamedTuple):
     """What a client of round k receives."""

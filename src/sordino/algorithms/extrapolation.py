@@ -35,8 +35,6 @@ from sordino.privacy.events import Gaussian
 from sordino.pytrees import pytree
 from sordino.types import Aggregate, Bounder, Key, PlanContext, Relation, Scalar, Trust, Vector
 
-__all__ = ["STEP_SIZES", "Extrapolation", "extrapolation"]
-
 STEP_SIZES = ("corrected", "naive")
 SQUARED = (1e-12, 1e12)  # bounds whose squares, and sums of many of them, are far from where float32 ends
 

@@ -52,8 +52,6 @@ from sordino.types import (
     Vector,
 )
 
-__all__ = ["Broadcast", "FedAvg", "ServerState", "fedavg"]
-
 
 class Broadcast(NamedTuple):
     """What a client of round k receives: w_k, and the bound where it adapts."""

@@ -23,8 +23,6 @@ from sordino.algorithms.fedavg import FedAvg, fedavg
 from sordino.algorithms.schedules import StepSize
 from sordino.types import Bounder
 
-__all__ = ["fedexp"]
-
 
 def fedexp(
     *,

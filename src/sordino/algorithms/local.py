@@ -18,8 +18,6 @@ from sordino.models import Batch, Linear, Params, linear_of, shapes_of
 from sordino.pytrees import pytree
 from sordino.types import Augment, ClientNumbers, Key, PyTree, Scalar, Vector
 
-__all__ = ["ClientData", "LocalGradient", "LocalTraining", "local_gradient"]
-
 
 @dataclass(frozen=True)
 class ClientData:

@@ -29,8 +29,6 @@ from sordino.privacy import wording
 from sordino.pytrees import pytree
 from sordino.types import BoundInfo, Memory, Observer, PlanContext, Scalar, Trust, Vector
 
-__all__ = ["ExactStart", "MemoryStart", "NoisyStart", "SecureAverageStart", "ZeroStart", "memory_start"]
-
 
 class MemoryStart:
     """What the first rounds do instead of the usual ones; by default nothing."""

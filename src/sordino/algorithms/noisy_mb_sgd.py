@@ -41,8 +41,6 @@ from sordino.errors import require, require_float32
 from sordino.pytrees import pytree
 from sordino.types import Aggregate, Bounder, Key, PlanContext, Scalar, Vector
 
-__all__ = ["NoisyMbSgd", "ServerState", "noisy_mb_sgd"]
-
 
 class ServerState(NamedTuple):
     """w_r, the weighted mean of w_0, ..., w_{r-1}, and log_total = log Gamma_r."""

@@ -44,8 +44,6 @@ from sordino.types import (
     Vector,
 )
 
-__all__ = ["RecordScaffold", "record_scaffold"]
-
 
 @pytree
 @dataclass(frozen=True)

@@ -42,21 +42,6 @@ from sordino.types import (
     Vector,
 )
 
-__all__ = [
-    "NumberPerClient",
-    "Point",
-    "RecordGradients",
-    "RecordMethod",
-    "RecordOptions",
-    "numbers_of",
-    "project",
-    "record_options",
-    "records_of",
-    "require_ball",
-    "rounds_of",
-    "variance",
-]
-
 Number = TypeVar("Number", int, float)
 NumberPerClient: TypeAlias = float | list[float]  # one number for all clients, or one each
 BLOCK = 256  # records whose gradients are in memory at a time

@@ -58,8 +58,6 @@ from sordino.types import (
     Vector,
 )
 
-__all__ = ["BothHalves", "Broadcast", "ControlVariates", "Scaffold", "ServerState", "scaffold"]
-
 
 @pytree
 @dataclass(frozen=True)

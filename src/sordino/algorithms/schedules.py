@@ -20,8 +20,6 @@ from sordino.errors import MOST_ROUNDS, InvalidInput, require, require_float32
 from sordino.pytrees import pytree
 from sordino.types import Scalar
 
-__all__ = ["Schedule", "StepSize", "as_schedule", "constant", "geometric", "piecewise", "require_positive"]
-
 Schedule: TypeAlias = Callable[[jax.Array], Scalar]
 StepSize: TypeAlias = float | dict[str, Any] | Callable[..., Any]  # what `as_schedule` reads
 

@@ -17,8 +17,6 @@ from sordino.errors import InvalidInput, require
 from sordino.pytrees import pytree
 from sordino.types import Key, PyTree, Scalar, Vector
 
-__all__ = ["OUTPUTS", "NamedStep", "OptaxStep", "Optimiser", "Output", "ServerOptimiser", "ServerStep", "server_step"]
-
 OUTPUTS = ("last", "mean-of-last-two", "random")
 OPTIMISERS: dict[str, Callable[..., Optimiser]] = {
     "adam": optax.adam,

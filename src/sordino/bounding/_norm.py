@@ -38,16 +38,6 @@ import numpy as np
 from sordino.errors import InvalidInput, require
 from sordino.types import BoundInfo, Relation, Scalar, Vector
 
-__all__ = [
-    "LARGEST_BOUND",
-    "SMALLEST_BOUND",
-    "Measured",
-    "SensitivityFromLimit",
-    "measure",
-    "require_bound",
-    "require_finite",
-]
-
 SMALLEST_BOUND, LARGEST_BOUND = 1e-30, 1e30  # far enough from the ends of float32 for the analysis above
 _ROW = 64  # numbers that are summed in any order
 

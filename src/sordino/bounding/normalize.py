@@ -13,8 +13,6 @@ from sordino.bounding._norm import SensitivityFromLimit, measure, require_bound
 from sordino.pytrees import pytree
 from sordino.types import BoundInfo, Scalar, Vector
 
-__all__ = ["Normalize", "normalize"]
-
 
 @pytree
 @dataclass(frozen=True)

@@ -18,8 +18,6 @@ from sordino.errors import require
 from sordino.pytrees import pytree
 from sordino.types import BoundInfo, Scalar, Vector
 
-__all__ = ["SmoothedNormalize", "smoothed_normalize"]
-
 
 @pytree
 @dataclass(frozen=True)

@@ -13,8 +13,6 @@ from sordino.config import load_config
 from sordino.errors import LARGEST_SEED
 from sordino.privacy.guarantee import Certificate
 
-__all__ = ["audit_command"]
-
 
 def audit_command(
     file: File,

@@ -9,8 +9,6 @@ import typer
 from sordino.cli.output import show, working
 from sordino.errors import LARGEST_SEED
 
-__all__ = ["bench_command"]
-
 
 def bench_command(
     workload: Annotated[

@@ -10,11 +10,9 @@ import typer
 from sordino.cli.output import print_rows, show, working
 from sordino.errors import InvalidInput, require
 from sordino.privacy.certification import certify_ledger
-from sordino.privacy.guarantee import Certificate, format_delta, format_epsilon
+from sordino.privacy.guarantee import Certificate
 from sordino.privacy.ledger import read_ledger
-from sordino.privacy.wording import SELECTION_NOT_COVERED
-
-__all__ = ["certify_command"]
+from sordino.privacy.wording import SELECTION_NOT_COVERED, format_delta, format_epsilon
 
 
 class Recomputed(NamedTuple):

@@ -15,8 +15,6 @@ from sordino.errors import InvalidInput, require
 from sordino.privacy import wording
 from sordino.privacy.guarantee import Guarantee
 
-__all__ = ["compare_command"]
-
 NOT_COVERED = f"{wording.SELECTION_NOT_COVERED} {wording.SHARED_NOISE}"
 
 

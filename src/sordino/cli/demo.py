@@ -11,8 +11,6 @@ from sordino.cli.output import require_picture
 from sordino.cli.run import live_progress
 from sordino.errors import LARGEST_SEED
 
-__all__ = ["demo_command"]
-
 
 def demo_command(
     seed: Annotated[int, typer.Option(help="Seed of all randomness.", min=0, max=LARGEST_SEED)] = 0,

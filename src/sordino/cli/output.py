@@ -19,8 +19,6 @@ from rich.table import Table
 from sordino.errors import InvalidInput, require
 from sordino.privacy.wording import format_delta, format_epsilon
 
-__all__ = ["print_rows", "require_folder", "require_picture", "show", "working"]
-
 PICTURES = (".png", ".pdf", ".svg")
 LONGEST_FIGURE = 15  # -1.23456789e-10
 LEAST_TEXT = 6  # narrowest column of text

@@ -17,8 +17,6 @@ from sordino.cli.run import Set
 from sordino.cli.sweep import points_progress
 from sordino.errors import InvalidInput, require
 
-__all__ = ["reproduce_command"]
-
 NOT_COMPLETE = 3  # the exit status when --minutes were too few
 
 

@@ -18,8 +18,6 @@ from sordino.errors import require
 if TYPE_CHECKING:
     from sordino.runs.point import Progress
 
-__all__ = ["live_progress", "plan_command", "run_command"]
-
 File = Annotated[Path, typer.Argument(help="A run as a TOML file.")]
 Set = Annotated[list[str] | None, typer.Option("--set", help="Change a value: section.key=value. May be repeated.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -128,7 +126,7 @@ def live_progress(rounds: int) -> Iterator[Progress]:
     from rich.progress import Progress as Bar
     from rich.table import Column
 
-    from sordino.privacy.guarantee import format_epsilon
+    from sordino.privacy.wording import format_epsilon
 
     columns = (
         TextColumn("round"),

@@ -15,16 +15,13 @@ from sordino.cli.output import show, working
 from sordino.config import Config, Sweep
 from sordino.errors import require
 from sordino.privacy import wording
-from sordino.privacy.events import Event
-from sordino.types import Observer
+from sordino.types import Event, Observer
 
 if TYPE_CHECKING:
     from sordino.planning import ResolvedPlan
     from sordino.runs.point import Point
     from sordino.runs.store import SweepStore
     from sordino.tasks import Task
-
-__all__ = ["Models", "points_progress", "run_sweep", "show_sweep_plan"]
 
 Json: TypeAlias = dict[str, Any]
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from sordino.tasks import Task
     from sordino.types import Bounder
 
-__all__ = ["Config"]
-
 
 @dataclass(frozen=True)
 class Config:

@@ -17,8 +17,6 @@ from tomlkit.exceptions import TOMLKitError
 from sordino.config.schema import File, Section, registries
 from sordino.errors import InvalidInput, Refused, SordinoError, require
 
-__all__ = ["Source", "invalid_input", "located", "read"]
-
 BARE_KEY = r"[A-Za-z0-9_-]+"  # of TOML
 KEYS_IN_MODEL = ("hidden", "norm", "dtype", "input_shape")  # errors about them are errors about `[task] model`
 

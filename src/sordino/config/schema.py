@@ -19,8 +19,6 @@ from pydantic_core import PydanticCustomError
 
 from sordino.errors import LARGEST_SEED, MOST_ROUNDS, NO_SUCH_SEED, require
 
-__all__ = ["File", "Section", "file_model", "keys_of", "registries", "takes_list"]
-
 Factory = Callable[..., Any]
 TOML_TYPES = (bool, int, float, str, list, dict, NoneType)
 

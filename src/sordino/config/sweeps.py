@@ -25,8 +25,6 @@ from sordino.errors import InvalidInput
 if TYPE_CHECKING:
     from sordino.tasks import Task
 
-__all__ = ["Sweep", "SweepPoint", "Variation", "load_config", "load_sweep", "variations"]
-
 Place = tuple[str, ...]
 Values = dict[str, Any]  # TOML, parsed
 

@@ -19,8 +19,6 @@ from urllib.request import Request, urlopen
 from sordino.errors import InvalidInput
 from sordino.files import replacing
 
-__all__ = ["File", "Source", "cache_folder", "check", "fetch", "find", "obtain", "places"]
-
 _TIMEOUT_SECONDS = 60
 _BLOCK_BYTES = 1 << 18
 

@@ -19,18 +19,6 @@ from sordino.data._files import File, Source, check, obtain
 from sordino.data._records import Dataset
 from sordino.errors import require
 
-__all__ = [
-    "CIFAR10",
-    "CIFAR100",
-    "FASHION_MNIST",
-    "MNIST",
-    "load_cifar10",
-    "load_cifar100",
-    "load_digits",
-    "load_fashion_mnist",
-    "load_mnist",
-]
-
 
 def _idx_source(name: str, mirrors: tuple[str, ...], sha256: dict[str, str]) -> Source:
     files = (

@@ -7,8 +7,6 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Dataset", "Features", "FederatedData", "Labels"]
-
 Features: TypeAlias = NDArray[Any]  # float32 [N, ...], or int32 [N, length] for text
 Labels: TypeAlias = NDArray[np.int32]
 

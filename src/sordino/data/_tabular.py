@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from sordino.data._files import File, Source, obtain
 from sordino.data._records import Dataset
 
-__all__ = ["ADULT", "HEART_DISEASE", "load_adult", "load_heart_disease"]
-
 _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/"
 
 

@@ -12,8 +12,6 @@ from sordino.data._files import File, Source, obtain
 from sordino.data._records import Dataset
 from sordino.errors import require
 
-__all__ = ["TINY_SHAKESPEARE", "VOCABULARY", "load_tiny_shakespeare"]
-
 TINY_SHAKESPEARE = Source(
     "tiny-shakespeare",
     (

@@ -12,8 +12,6 @@ import jax.numpy as jnp
 from sordino.errors import require
 from sordino.types import Key
 
-__all__ = ["AUGMENTATIONS", "crop", "crop_flip", "flip"]
-
 Pixel = tuple[float, ...]  # one value for each channel, or one for all
 PADDING = 4
 

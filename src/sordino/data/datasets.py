@@ -33,8 +33,6 @@ from sordino.data._text import TINY_SHAKESPEARE, load_tiny_shakespeare
 from sordino.data.own import load_csv, load_hugging_face, load_npz
 from sordino.errors import InvalidInput, require
 
-__all__ = ["CATALOGUE", "OWN_DATA", "Entry", "check_options", "fetch", "load", "where"]
-
 
 class Entry(NamedTuple):
     """The facts about a data set that are known without loading it; `clients` is the number of natural clients."""

@@ -27,8 +27,6 @@ from numpy.typing import NDArray
 from sordino.data._records import Dataset, Features, Labels
 from sordino.errors import InvalidInput, require, require_name
 
-__all__ = ["load_csv", "load_hugging_face", "load_npz"]
-
 
 def load_npz(folder: str, *, classes: int | None = None) -> Dataset:
     """A folder of .npz files, one for each client."""

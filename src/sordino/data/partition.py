@@ -21,8 +21,6 @@ from numpy.typing import NDArray
 from sordino.data._records import Dataset, FederatedData, Labels
 from sordino.errors import InvalidInput, require
 
-__all__ = ["SCHEMES", "label_histogram", "partition", "plot_label_histogram"]
-
 Indices = NDArray[np.int64]
 Dealt = tuple[Indices, Indices]  # the record numbers, sorted by client, and the size of each client
 

@@ -13,22 +13,6 @@ from numpy.typing import NDArray
 
 from sordino.errors import InvalidInput, require
 
-__all__ = [
-    "LinearProblem",
-    "LinearRegression",
-    "Quadratics",
-    "RobustRegression",
-    "linear_problem",
-    "linear_regression",
-    "opposed_parabolas",
-    "quadratic_loss",
-    "quadratics",
-    "robust_loss",
-    "robust_regression",
-    "squared_residual",
-    "start_near_minimiser",
-]
-
 Array = NDArray[np.float64]
 AnyArray: TypeAlias = Any  # of NumPy or of JAX
 

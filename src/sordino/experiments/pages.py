@@ -10,8 +10,6 @@ from sordino.experiments.specs import find_spec
 from sordino.report import results
 from sordino.report.results import Result, with_summary
 
-__all__ = ["results_page"]
-
 
 def results_page(folder: Path) -> str:
     """All tables of a results folder as Markdown, with the warnings of today."""

@@ -13,8 +13,6 @@ from sordino.experiments.specs import FigureSpec
 from sordino.report.figures import Numbers, plot_curves, plot_paths, write_numbers
 from sordino.report.heat_maps import HeatMap, draw_heat_maps
 
-__all__ = ["draw", "heat_maps"]
-
 
 def draw(figure: FigureSpec, outcomes: list[Outcome], path: Path) -> bool:
     """Draw one figure and write its numbers beside it as CSV; False if none of its lines is there."""

@@ -11,8 +11,6 @@ from sordino.files import write_atomically
 from sordino.report.results import Result
 from sordino.runs.metrics import environment
 
-__all__ = ["Calls", "commit_of_the_code", "provenance"]
-
 
 def provenance(command: str, commit: str | None = None) -> Result:
     """The provenance of results of this process; git is asked for the commit if none is given."""

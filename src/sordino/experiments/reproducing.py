@@ -22,8 +22,6 @@ from sordino.runs import Point as SweepPoint
 from sordino.tasks import Task
 from sordino.types import Vector
 
-__all__ = ["METRICS", "Outcome", "reproduce", "result_of", "spreads_of", "values_of"]
-
 
 @dataclass(frozen=True)
 class Outcome:

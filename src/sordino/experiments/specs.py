@@ -26,8 +26,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from sordino.config import Config, load_sweep
 from sordino.errors import InvalidInput, require
 
-__all__ = ["Cell", "FigureSpec", "Point", "Spec", "all_specs", "find_spec"]
-
 TEXTS = ("row", "column", "claim", "panel", "line")  # of a cell, with {section.key} for a sweep's values
 PAPERS = Path(__file__).parent / "papers"
 NAMED = 4  # cells that an error lists

@@ -13,8 +13,6 @@ from sordino.mechanisms.request import MessageRequest
 from sordino.privacy.quantized import Sensitivities, assumed_sensitivities, client_sensitivities
 from sordino.types import Aggregate, Key, Limited, Mechanism, Message, Relation, Scalar, Vector
 
-__all__ = ["QuantizedMessages", "QuantizedRequest", "dequantize", "quantize", "require_made_for", "sensitivities"]
-
 
 def quantize(key: Key, vector: Vector, levels: int, bound: Scalar) -> jax.Array:
     """Q(u) for u = vector / bound: s u_i is rounded down or up to a whole number so that E Q(u) = s u. int32[d]."""

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 
 from sordino.errors import InvalidInput, require
 
-__all__ = ["PackedIntegers", "pack", "packed_bytes", "unpack"]
-
 _BLOCK = 32
 
 

@@ -19,8 +19,6 @@ from sordino.errors import InvalidInput
 from sordino.pytrees import pytree
 from sordino.types import Key
 
-__all__ = ["LARGEST_TABLE", "Table", "fold", "table"]
-
 LARGEST_TABLE = 2**23
 
 

@@ -24,8 +24,6 @@ from sordino.privacy.coins import log_binomial_pmf
 from sordino.pytrees import pytree
 from sordino.types import Event, Key, Limited, Relation
 
-__all__ = ["Binomial", "BinomialRequest", "binomial"]
-
 USUAL_DELTA = 1e-6  # of a message
 
 

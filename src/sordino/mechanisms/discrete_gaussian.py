@@ -25,8 +25,6 @@ from sordino.privacy.quantized import bits_for, client_sensitivities
 from sordino.pytrees import pytree
 from sordino.types import Aggregate, Event, Key, Limited, Mechanism, Message, Relation, Scalar, Vector
 
-__all__ = ["DiscreteGaussian", "discrete_gaussian"]
-
 _REACH = 9  # stds on the table; beyond lies 1e-18
 
 

@@ -40,8 +40,6 @@ from sordino.types import (
     Vector,
 )
 
-__all__ = ["Gaussian", "GaussianRequest", "OwnGaussian", "gaussian", "scaled_std"]
-
 
 @pytree
 @dataclass(frozen=True)

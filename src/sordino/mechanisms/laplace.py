@@ -17,8 +17,6 @@ from sordino.privacy import events
 from sordino.pytrees import pytree
 from sordino.types import Aggregate, Event, Key, Limited, Mechanism, Message, Relation, Scalar, Vector
 
-__all__ = ["Laplace", "LaplaceRequest", "laplace"]
-
 
 @pytree
 @dataclass(frozen=True)

@@ -13,8 +13,6 @@ from sordino.privacy import events
 from sordino.pytrees import pytree
 from sordino.types import Aggregate, Event, Key, Limited, Mechanism, Message, Relation, Trust, Vector
 
-__all__ = ["NoNoise", "NoNoiseRequest", "none"]
-
 
 @pytree
 @dataclass(frozen=True)

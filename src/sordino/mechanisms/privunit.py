@@ -28,8 +28,6 @@ from sordino.privacy.privunit import PrivUnitConstants, privunit_constants
 from sordino.pytrees import pytree
 from sordino.types import Event, Key, Limited, Mechanism, Message, Relation, Trust, Vector
 
-__all__ = ["PrivUnit", "PrivUnitRequest", "privunit"]
-
 
 @pytree
 @dataclass(frozen=True)

@@ -30,8 +30,6 @@ from sordino.privacy.tdl import tdl_pmf
 from sordino.pytrees import pytree
 from sordino.types import Event, Key, Limited, Relation
 
-__all__ = ["Qtdl", "QtdlRequest", "qtdl"]
-
 _DIGIT = 2**16
 _WIDEST_TABLE = 2.0**12  # stds whose table stays in the cache
 

@@ -10,8 +10,6 @@ from sordino.errors import InvalidInput, require
 from sordino.privacy.calibration import Target
 from sordino.types import Bounder, Event, Mechanism, Relation, Trust
 
-__all__ = ["MessageRequest", "NoiseContext", "NoiseRequest", "ScaledRequest"]
-
 
 @dataclass(frozen=True)
 class NoiseContext:

@@ -19,12 +19,9 @@ import jax
 import jax.numpy as jnp
 
 from sordino.errors import Refused
-from sordino.privacy.events import Event
 from sordino.privacy.privunit import ScalarDPConstants, scalar_dp_constants
 from sordino.pytrees import pytree
-from sordino.types import Key
-
-__all__ = ["NoisyNorm", "ScalarDP", "scalar_dp"]
+from sordino.types import Event, Key
 
 
 class NoisyNorm(NamedTuple):

@@ -22,8 +22,6 @@ from jax import lax
 from sordino.errors import require
 from sordino.models.model import Array
 
-__all__ = ["avg_pool2d", "conv2d", "max_pool2d"]
-
 
 def conv2d(
     x: Array,

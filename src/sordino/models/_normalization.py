@@ -9,8 +9,6 @@ import jax.numpy as jnp
 
 from sordino.models.model import Array
 
-__all__ = ["Norm", "by_batch", "identity"]
-
 
 class Norm(NamedTuple):
     """The scale and shift of each channel after its standardisation."""

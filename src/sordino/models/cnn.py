@@ -18,8 +18,6 @@ from sordino.models.mlp import Dense, dense, uniform
 from sordino.models.model import Array, Model, classifier
 from sordino.types import Key
 
-__all__ = ["CNN", "Conv", "cnn", "cnn_small"]
-
 SIDE, KERNEL, POOLED = 28, 4, 4  # 28 -conv-> 25 -pool-> 12 -conv-> 9 -pool-> 4
 CHUNK = 500  # records in one step of predict
 

@@ -24,8 +24,6 @@ from sordino.errors import require
 from sordino.models.model import Array, Batch, Model, Params, from_loss, weighted_mean
 from sordino.types import Key
 
-__all__ = ["linear", "moreau"]
-
 # phi, and its curvature in s if it is smooth.
 _LOSSES: dict[str, tuple[Callable[[Array, Array], Array], float | None]] = {
     "ridge": (lambda s, y: 0.5 * (s - y) ** 2, 1.0),

@@ -10,8 +10,6 @@ from sordino.models.mlp import Dense
 from sordino.models.model import Array, Linear, Model, classifier, loss_of_scores
 from sordino.types import Key
 
-__all__ = ["logistic"]
-
 
 def logistic(input_shape: tuple[int, ...], classes: int) -> Model:
     """Return softmax regression on the flattened record, d = (inputs + 1) classes."""

@@ -22,8 +22,6 @@ from sordino.models._normalization import Norm, by_batch, identity
 from sordino.models.model import Array, Model, classifier
 from sordino.types import Key
 
-__all__ = ["Dense", "Normed", "dense", "mlp", "uniform"]
-
 
 class Dense(NamedTuple):
     """x -> x W^T + b. With outputs first, many models on the same x are one matrix product without copies."""

@@ -18,22 +18,6 @@ from jax.flatten_util import ravel_pytree
 from sordino.errors import require
 from sordino.types import Key, Vector
 
-__all__ = [
-    "Batch",
-    "FlatLoss",
-    "Linear",
-    "Model",
-    "Params",
-    "classifier",
-    "cross_entropy",
-    "flat",
-    "from_loss",
-    "linear_of",
-    "loss_of_scores",
-    "shapes_of",
-    "weighted_mean",
-]
-
 Params: TypeAlias = Any  # a pytree of float32 arrays
 Array: TypeAlias = jax.Array
 

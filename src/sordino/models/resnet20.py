@@ -30,8 +30,6 @@ from sordino.models.mlp import Dense, dense
 from sordino.models.model import Array, Model, classifier
 from sordino.types import Key
 
-__all__ = ["Block", "ResNet20", "resnet20", "scores"]
-
 WIDTHS = (16, 32, 64)
 BLOCKS = 3  # of two convolutions each, at every width: 3 x 3 x 2 + the first + the last = 20 layers
 GROUPS = 8

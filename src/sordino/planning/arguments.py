@@ -15,8 +15,6 @@ from sordino.planning.cohort import Cohort, FixedCohort, PoissonCohort, Unreliab
 from sordino.privacy import published
 from sordino.types import Bounder, Method, Relation, Trust, Unit
 
-__all__ = ["Arguments", "PerClient", "noise_request", "require_client_plan", "require_method", "require_record_plan"]
-
 PerClient: TypeAlias = float | tuple[float, ...]  # one number for all clients, or one each
 RECORD_CALIBRATIONS = ("numeric", "theorem-2.1")
 

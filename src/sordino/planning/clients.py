@@ -22,8 +22,6 @@ from sordino.privacy.sampling import Full
 from sordino.tasks import Population
 from sordino.types import Event, Mechanism, Method, Observer, PlanContext, Trust, Unit, Warning
 
-__all__ = ["resolve_clients"]
-
 NEGLIGIBLE = 0.02  # by how much a step size may raise epsilon before the certificate warns
 
 _certify = functools.lru_cache(maxsize=1000)(certify)  # points of a sweep often promise the same

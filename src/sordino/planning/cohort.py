@@ -17,8 +17,6 @@ from sordino.errors import InvalidInput, require
 from sordino.privacy import sampling
 from sordino.types import Key
 
-__all__ = ["Cohort", "FixedCohort", "FullCohort", "PoissonCohort", "UnreliableCohort", "parse_cohort"]
-
 
 class Cohort:
     """Who takes part in a round: a padded list of client numbers, and a mask."""

@@ -14,8 +14,6 @@ from sordino.privacy.events import Claimed, Gaussian, NonPrivate, sampled
 from sordino.privacy.sampling import Full, Sampling
 from sordino.types import Event, Method, Observer, Trust
 
-__all__ = ["View", "client_views", "releases_of", "sampling_of"]
-
 
 class View(NamedTuple):
     """What one round shows to one observer."""

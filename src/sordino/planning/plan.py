@@ -23,8 +23,6 @@ from sordino.planning.warnings import about_data
 from sordino.tasks import Population
 from sordino.types import Method, Relation, Trust, Unit
 
-__all__ = ["Plan", "plan"]
-
 
 @dataclass(frozen=True)
 class Plan(Arguments):

@@ -20,8 +20,6 @@ from sordino.privacy.sampling import Full, Sampling, WithoutReplacement
 from sordino.tasks import Population
 from sordino.types import ClientNumbers, Event, RecordFacts, Relation
 
-__all__ = ["MeanOfRecords", "RecordClients", "facts_of", "numbers_of", "record_clients", "record_method"]
-
 Numbers = NDArray[np.float64]
 
 

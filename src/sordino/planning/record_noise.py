@@ -37,15 +37,6 @@ from sordino.privacy.sampling import Sampling, WithoutReplacement
 from sordino.privacy.shuffle import shuffle_epsilon
 from sordino.types import Event, Observer, Relation, Trust
 
-__all__ = [
-    "Costs",
-    "RecordNoise",
-    "noise_by_secure_aggregation",
-    "record_noise",
-    "relies_on_shuffler",
-    "shuffled_event",
-]
-
 Costs: TypeAlias = Event | tuple[Event, ...]  # of a round: one event for all clients, or one each
 REPLACE_ONE = Relation.REPLACE_ONE
 

@@ -36,8 +36,6 @@ from sordino.privacy.guarantee import Certificate, Guarantee
 from sordino.tasks import Population
 from sordino.types import Event, Observer, PlanContext, Relation, Trust, Unit, Warning
 
-__all__ = ["resolve_records"]
-
 _MOST_ROWS = 20
 
 

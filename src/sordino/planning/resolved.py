@@ -12,8 +12,6 @@ from sordino.privacy.guarantee import Certificate
 from sordino.pytrees import pytree
 from sordino.types import ClientNumbers, Event, Mechanism, Method, Observer, Placement, Privacy, Trust, Unit
 
-__all__ = ["Figure", "Release", "ResolvedPlan", "Rules", "placed"]
-
 Figure: TypeAlias = float | str | list[dict[str, object]]  # a figure that `sordino plan` prints, or a table of them
 Release: TypeAlias = tuple[str, tuple[Observer, ...], Event]  # of one round: its name, who sees it, what it costs
 

@@ -13,8 +13,6 @@ from sordino.summation import rounding_share
 from sordino.tasks import Population
 from sordino.types import Memory, Relation, Trust, Unit, Warning
 
-__all__ = ["about_data", "about_means", "about_noise", "about_sums", "counted", "memory_by_number"]
-
 NOTICEABLE = 0.01  # share by which rounding may add to a sensitivity before the certificate warns
 
 

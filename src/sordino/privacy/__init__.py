@@ -4,8 +4,9 @@ from sordino.privacy.accountants import Account, account_of, delta_of, epsilon_o
 from sordino.privacy.budget import Budget
 from sordino.privacy.calibration import calibrate, calibrate_gaussian
 from sordino.privacy.certification import certify, certify_ledger
-from sordino.privacy.guarantee import Certificate, Guarantee, Warning
-from sordino.privacy.ledger import Ledger, LedgerRecord, read_ledger
+from sordino.privacy.guarantee import Certificate, Guarantee
+from sordino.privacy.ledger import Ledger, read_ledger
+from sordino.privacy.ledger_record import LedgerRecord
 from sordino.privacy.sampling import (
     Full,
     Poisson,
@@ -15,6 +16,7 @@ from sordino.privacy.sampling import (
     parse_sampling,
 )
 from sordino.privacy.shuffle import shuffle_epsilon
+from sordino.types import Warning
 
 __all__ = [
     "Account",

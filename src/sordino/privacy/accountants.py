@@ -23,7 +23,6 @@ from sordino.errors import InvalidInput, Refused, require
 from sordino.privacy.concentrated import zcdp_delta, zcdp_epsilon
 from sordino.privacy.events import (
     ByHolder,
-    Event,
     FiniteLoss,
     Gaussian,
     Laplace,
@@ -37,9 +36,7 @@ from sordino.privacy.gaussian import compose_mu, gaussian_delta, gaussian_epsilo
 from sordino.privacy.numeric import compose_losses, convolutions, leaf_loss, loss_range
 from sordino.privacy.pure import pure_delta, pure_epsilon, require_releases
 from sordino.privacy.tally import held_by, mus, pure_bound, tally_of
-from sordino.types import Relation
-
-__all__ = ["Account", "account_of", "delta_of", "epsilon_of", "forget_accounts"]
+from sordino.types import Event, Relation
 
 _SMALLEST_PLD_DELTA = 1e-12  # below it the library's truncation of tails could matter
 _ROUNDING = 2.0**-48  # of delta, for each of the releases that an FFT composes: against extended precision at most

@@ -23,8 +23,6 @@ from scipy.special import betaincinv
 from sordino.errors import InvalidInput, require
 from sordino.privacy.guarantee import Guarantee
 
-__all__ = ["Audit", "audit", "audit_canaries", "delta_lower", "exact_delta", "exact_epsilon"]
-
 _Array = NDArray[np.float64]
 _THRESHOLDS = 1024  # candidate events; their choice costs power if poor, never validity
 _ROUNDING = 1e-12  # by this much, relatively, a table's probabilities are trusted: rounding must not refute a claim

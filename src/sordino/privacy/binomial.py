@@ -13,16 +13,9 @@ from __future__ import annotations
 import math
 
 from sordino.errors import InvalidInput, require
-from sordino.privacy.events import Approximate, Event, ZeroConcentrated
+from sordino.privacy.events import Approximate, ZeroConcentrated
 from sordino.privacy.quantized import Sensitivities, bits_for
-
-__all__ = [
-    "binomial_bits",
-    "binomial_event",
-    "cpsgd_coins",
-    "cpsgd_epsilon",
-    "paper_binomial_bits",
-]
+from sordino.types import Event
 
 
 def cpsgd_epsilon(coins: int, bounds: Sensitivities, delta: float, p: float = 0.5) -> float:

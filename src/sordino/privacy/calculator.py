@@ -21,7 +21,6 @@ from sordino.privacy.events import (
     Claimed,
     Composed,
     DiscreteNoise,
-    Event,
     Gaussian,
     Laplace,
     NonPrivate,
@@ -31,7 +30,7 @@ from sordino.privacy.events import (
     sampled,
 )
 from sordino.privacy.gaussian import gaussian_epsilon
-from sordino.privacy.guarantee import Certificate, Json, Warning
+from sordino.privacy.guarantee import Certificate, Json
 from sordino.privacy.privunit import privunit_constants, scalar_dp_constants
 from sordino.privacy.quantized import (
     Sensitivities,
@@ -43,9 +42,7 @@ from sordino.privacy.quantized import (
 from sordino.privacy.sampling import Sampling, parse_sampling
 from sordino.privacy.shuffle import shuffle_epsilon
 from sordino.privacy.tdl import log_not_worst_delta, tdl_normalizer, tdl_tail, tdl_variance
-from sordino.types import Observer, Relation, Unit
-
-__all__ = ["binomial", "compose", "gaussian", "laplace", "privunit", "qtdl", "scalar_dp", "shuffle", "tdl"]
+from sordino.types import Event, Observer, Relation, Unit, Warning
 
 Shift: TypeAlias = tuple[
     tuple[int, int], ...

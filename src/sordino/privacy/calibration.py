@@ -10,12 +10,10 @@ from typing import TypeAlias
 
 from sordino.errors import InvalidInput, require, require_count
 from sordino.privacy.accountants import account_of
-from sordino.privacy.events import Event, Gaussian, Repeated, Sampled, sampled
+from sordino.privacy.events import Gaussian, Repeated, Sampled, sampled
 from sordino.privacy.gaussian import gaussian_noise_multiplier, private_side
 from sordino.privacy.sampling import Full, Sampling
-from sordino.types import Relation
-
-__all__ = ["CostOfNoise", "Target", "calibrate", "calibrate_gaussian"]
+from sordino.types import Event, Relation
 
 CostOfNoise: TypeAlias = Callable[[float], Event]  # noise multiplier -> the releases of one round
 

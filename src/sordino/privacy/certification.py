@@ -14,13 +14,11 @@ from dataclasses import dataclass
 from sordino.errors import Refused, require, require_count
 from sordino.privacy import wording
 from sordino.privacy.accountants import Account, account_of
-from sordino.privacy.events import Assumed, DiscreteNoise, Event, NonPrivate, Repeated, Sampled, parts_of, sampled
-from sordino.privacy.guarantee import Certificate, Guarantee, Scope, Warning
-from sordino.privacy.ledger import LedgerRecord
+from sordino.privacy.events import Assumed, DiscreteNoise, NonPrivate, Repeated, Sampled, parts_of, sampled
+from sordino.privacy.guarantee import Certificate, Guarantee, Scope
+from sordino.privacy.ledger_record import LedgerRecord
 from sordino.privacy.sampling import Full, Sampling, WithoutReplacement
-from sordino.types import Memory, Observer, Relation, Unit
-
-__all__ = ["certify", "certify_ledger"]
+from sordino.types import Event, Memory, Observer, Relation, Unit, Warning
 
 _MOST_SAMPLINGS = 3  # listed in the assumptions one by one
 

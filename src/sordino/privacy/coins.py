@@ -7,8 +7,6 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["log_binomial_pmf"]
-
 
 def log_binomial_pmf(coins: int) -> NDArray[np.float64]:
     """log P of heads minus N/2 (N even), centred, out to 13 stds.

@@ -24,33 +24,6 @@ from sordino.privacy.sampling import (
 )
 from sordino.types import Event
 
-__all__ = [
-    "UNTOLD",
-    "Approximate",
-    "Assumed",
-    "ByHolder",
-    "Claimed",
-    "Composed",
-    "DiscreteNoise",
-    "Disjoint",
-    "Event",
-    "FiniteLoss",
-    "Gaussian",
-    "Laplace",
-    "NonPrivate",
-    "Parallel",
-    "Pure",
-    "Repeated",
-    "Sampled",
-    "ZeroConcentrated",
-    "event_from_json",
-    "event_to_json",
-    "of_run",
-    "parts_of",
-    "passing_anew",
-    "sampled",
-]
-
 
 @dataclass(frozen=True)
 class Gaussian(Event):

@@ -17,15 +17,6 @@ from scipy.special import erf, erfcx, log_ndtr, ndtr
 
 from sordino.errors import require
 
-__all__ = [
-    "compose_mu",
-    "gaussian_delta",
-    "gaussian_epsilon",
-    "gaussian_mu",
-    "gaussian_noise_multiplier",
-    "private_side",
-]
-
 _ROOT_2 = math.sqrt(2)
 
 

@@ -11,20 +11,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 from sordino.errors import InvalidInput, Refused, require, require_count, require_name
 from sordino.privacy import wording
-from sordino.privacy.wording import format_delta, format_epsilon
 from sordino.types import Observer, Relation, Unit, Warning
-
-__all__ = [
-    "OTHERS_ADD_NOISE",
-    "OTHERS_LOOK_AWAY",
-    "Certificate",
-    "Guarantee",
-    "Json",
-    "Scope",
-    "Warning",
-    "format_delta",
-    "format_epsilon",
-]
 
 T = TypeVar("T")
 Json: TypeAlias = dict[str, Any]

@@ -29,11 +29,9 @@ from typing import Any, Self
 
 from sordino.errors import InvalidInput, LedgerError, SordinoError, require, require_count
 from sordino.files import held, sync_folder, write_atomically
-from sordino.privacy.events import Event, event_from_json, event_to_json
-from sordino.privacy.ledger_record import Entry, Json, LedgerRecord, Release, SampledRounds, observers_of, rounds_of
-from sordino.types import Observer, Relation, Unit
-
-__all__ = ["Entry", "Ledger", "LedgerRecord", "read_ledger"]
+from sordino.privacy.events import event_from_json, event_to_json
+from sordino.privacy.ledger_record import Json, LedgerRecord, Release, SampledRounds, observers_of, rounds_of
+from sordino.types import Event, Observer, Relation, Unit
 
 _NO_HASH = "0" * 64
 _RESTORE = "restore it and its .head file from a backup; until then treat the budget as spent"

@@ -10,20 +10,8 @@ from itertools import pairwise
 from typing import Any, TypeAlias
 
 from sordino.errors import InvalidInput, LedgerError, require, require_count
-from sordino.privacy.events import Composed, Event, Repeated, Sampled, event_from_json, event_to_json, parts_of
-from sordino.types import Observer, Relation, Unit
-
-__all__ = [
-    "Entry",
-    "Json",
-    "LedgerRecord",
-    "Release",
-    "SampledRounds",
-    "joint_release",
-    "observers_of",
-    "of_one_round",
-    "rounds_of",
-]
+from sordino.privacy.events import Composed, Repeated, Sampled, event_from_json, event_to_json, parts_of
+from sordino.types import Event, Observer, Relation, Unit
 
 Release: TypeAlias = tuple[str, tuple[Observer, ...], Event]  # its name, its observers, and what it costs in one round
 Json: TypeAlias = dict[str, Any]  # an object, as a line of the file holds it

@@ -23,18 +23,6 @@ from sordino.privacy.gaussian import gaussian_epsilon
 from sordino.privacy.sampling import WithoutReplacement, WithReplacement
 from sordino.types import Relation
 
-__all__ = [
-    "STEP",
-    "fixed_size_gaussian_loss",
-    "gaussian_loss",
-    "gaussian_loss_range",
-    "laplace_loss",
-    "lattice_loss",
-    "most_draws",
-    "pure_loss",
-    "rounded_loss",
-]
-
 STEP = 1e-4  # connect-the-dots errs by O(STEP^2) a release: five digits after a thousand rounds
 
 

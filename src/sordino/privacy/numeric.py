@@ -14,10 +14,10 @@ import numpy as np
 
 from sordino.errors import InvalidInput, Refused
 from sordino.privacy.coins import log_binomial_pmf
-from sordino.privacy.events import DiscreteNoise, Event, FiniteLoss, Gaussian, Laplace, Pure, Sampled, parts_of
+from sordino.privacy.events import DiscreteNoise, FiniteLoss, Gaussian, Laplace, Pure, Sampled, parts_of
 from sordino.privacy.sampling import Poisson, WithoutReplacement, WithReplacement
 from sordino.privacy.tally import pure_bound
-from sordino.types import Relation
+from sordino.types import Event, Relation
 
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution

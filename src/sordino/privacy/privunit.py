@@ -21,14 +21,6 @@ from scipy.special import betaincc, betainccinv, betaln, expit
 from sordino.errors import InvalidInput, Refused, require
 from sordino.privacy.events import FiniteLoss
 
-__all__ = [
-    "GAMMA_RULES",
-    "PrivUnitConstants",
-    "ScalarDPConstants",
-    "privunit_constants",
-    "scalar_dp_constants",
-]
-
 GAMMA_RULES = ("exact", "condition-1", "condition-2")
 
 

@@ -19,25 +19,10 @@ from scipy.special import ndtri
 from sordino.errors import InvalidInput, require
 from sordino.privacy import wording
 from sordino.privacy.concentrated import zcdp_rho
-from sordino.privacy.events import Approximate, Assumed, Claimed, Event, Gaussian, Pure, ZeroConcentrated
+from sordino.privacy.events import Approximate, Assumed, Claimed, Gaussian, Pure, ZeroConcentrated
 from sordino.privacy.gaussian import gaussian_mu
 from sordino.privacy.tdl import log_not_worst_delta, tdl_support_for, tdl_variance, theorem_1, worst_delta
-from sordino.types import Relation, Unit
-
-__all__ = [
-    "NOISE_LAWS",
-    "Calibration",
-    "Sensitivities",
-    "assumed_sensitivities",
-    "bits_for",
-    "calibrate_quantized",
-    "calibrations",
-    "client_sensitivities",
-    "discrete_laplace_calibration",
-    "sound_tdl_calibration",
-    "theorem_1_calibration",
-    "wrapped_gaussian_calibration",
-]
+from sordino.types import Event, Relation, Unit
 
 _ROUNDING = 2.0**-20
 MESSAGE_FAILURE = 1e-6  # how often one whole message may meet the end of its range: costs accuracy, never privacy

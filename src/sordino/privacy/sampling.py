@@ -13,8 +13,6 @@ from typing import ClassVar
 
 from sordino.errors import InvalidInput, require
 
-__all__ = ["Full", "Poisson", "Sampling", "WithReplacement", "WithoutReplacement", "parse_sampling"]
-
 
 @dataclass(frozen=True)
 class Full:

@@ -21,8 +21,6 @@ from scipy.stats import binom
 from sordino.errors import InvalidInput, Refused, require
 from sordino.privacy.gaussian import private_side
 
-__all__ = ["closed_form_limit", "shuffle_delta", "shuffle_epsilon", "shuffle_epsilon_closed"]
-
 LARGEST_EPS0 = 700  # whose e^eps0 is a number
 
 

@@ -16,7 +16,6 @@ from sordino.privacy.events import (
     Claimed,
     Composed,
     Disjoint,
-    Event,
     FiniteLoss,
     Gaussian,
     Laplace,
@@ -30,7 +29,7 @@ from sordino.privacy.events import (
 from sordino.privacy.gaussian import compose_mu
 from sordino.privacy.pure import subsampled_pure_epsilon
 from sordino.privacy.sampling import Full, Poisson, Sampling, WithoutReplacement, WithReplacement
-from sordino.types import Relation
+from sordino.types import Event, Relation
 
 Value = TypeVar("Value")
 

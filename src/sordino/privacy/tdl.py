@@ -27,20 +27,6 @@ from sordino.errors import InvalidInput, require
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
-__all__ = [
-    "log_not_worst_delta",
-    "shift_counts",
-    "tdl_delta",
-    "tdl_loss",
-    "tdl_normalizer",
-    "tdl_pmf",
-    "tdl_support_for",
-    "tdl_tail",
-    "tdl_variance",
-    "theorem_1",
-    "worst_delta",
-]
-
 _DIRECT_SUM = 10**7  # up to this m sums are taken term by term
 _LATTICE = 2**25  # the longest exact convolution; longer ones are rounded up to a coarser lattice
 

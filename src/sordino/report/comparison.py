@@ -15,8 +15,6 @@ import numpy as np
 
 from sordino.report.curves import MEASURES, History, measure_of
 
-__all__ = ["compare", "plot_comparison"]
-
 Histories = Sequence[History]  # one for each seed
 
 

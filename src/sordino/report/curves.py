@@ -7,8 +7,6 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-__all__ = ["History", "measure_of", "plot_history"]
-
 History = list[dict[str, Any]]  # one row of metrics for each evaluation
 
 # The measures that a row may have, the most informative first: key, label of the axis, factor.

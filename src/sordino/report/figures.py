@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["Numbers", "plot_curves", "plot_paths", "plot_table", "write_numbers"]
-
 Numbers = list[tuple[str, str, float, float]]  # panel, line, x, y
 Points = list[tuple[float, float]]
 

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.image import AxesImage
 
-__all__ = ["HeatMap", "draw_heat_maps"]
-
 
 class HeatMap(NamedTuple):
     """`values[i][j]` belongs to downs[i] and alongs[j]: None without a run, NaN if a run diverged."""

@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 from sordino.privacy import wording
 from sordino.privacy.guarantee import Certificate
 
-__all__ = ["Result", "promise_lines", "results_page", "spread_lines", "summary", "with_summary"]
-
 Result = dict[str, Any]  # a result file, parsed
 
 HEADER = """# Results

@@ -13,14 +13,12 @@ from typing import Any
 from sordino.errors import InvalidInput, Refused
 from sordino.privacy import wording
 from sordino.privacy.accountants import account_of, epsilon_of
-from sordino.privacy.events import ByHolder, Composed, Event, parts_of, passing_anew
+from sordino.privacy.events import ByHolder, Composed, parts_of, passing_anew
 from sordino.privacy.guarantee import Certificate
 from sordino.privacy.selection import selection_epsilon
 from sordino.report.curves import MEASURES
 from sordino.report.heat_maps import HeatMap, draw_heat_maps
-from sordino.types import Relation
-
-__all__ = ["RULES", "best_point", "plot_heat_map", "rule_for", "tidy_table", "tuning_cost", "write_table"]
+from sordino.types import Event, Relation
 
 Row = dict[str, Any]
 

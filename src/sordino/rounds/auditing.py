@@ -30,8 +30,6 @@ from sordino.privacy.guarantee import Guarantee
 from sordino.privacy.sampling import Full
 from sordino.types import Event, Key, Mechanism, Observer, Relation, Scalar, Trust, Unit, Vector
 
-__all__ = ["ReleaseAudit", "audit_release"]
-
 NUMBERS_AT_A_TIME = 2**22
 
 

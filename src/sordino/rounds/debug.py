@@ -15,8 +15,6 @@ from sordino.rounds.engine import ProgramSpec, RoundState, Shared
 from sordino.tasks import Records
 from sordino.types import Key, PyTree
 
-__all__ = ["debug_rounds"]
-
 
 def debug_rounds(
     rules: Rules, records: Records, state: RoundState, key: Key, first: int, *, spec: ProgramSpec, rounds: int

@@ -25,18 +25,6 @@ from sordino.summation import RunningSum
 from sordino.tasks import Records
 from sordino.types import Aggregate, Augment, Key, Placement, PyTree, Vector
 
-__all__ = [
-    "Diagnostics",
-    "ProgramSpec",
-    "RoundInfo",
-    "RoundState",
-    "round_key",
-    "run_client",
-    "run_round",
-    "run_rounds",
-    "serve",
-]
-
 # Purposes of the keys of a round.
 COHORT, CLIENT, NOISE, SERVER, LOCAL_NOISE, SHUFFLE = range(6)
 

@@ -16,17 +16,6 @@ from sordino.algorithms.local import ClientData
 from sordino.planning.resolved import Rules
 from sordino.types import Aggregate, BoundInfo, Key, Message, Placement, PyTree, Scalar, Vector
 
-__all__ = [
-    "ClientInfo",
-    "ClientKeys",
-    "ServerInfo",
-    "ServerKeys",
-    "client_turn",
-    "exceeds_limit",
-    "server_turn",
-    "tally",
-]
-
 SLACK = 1e-3  # by which a computed norm may be off: bounders are exact, the check of their work need not be
 
 

@@ -32,8 +32,6 @@ from sordino.summation import RunningSum
 from sordino.tasks import Measure, Records, Task
 from sordino.types import Key, PyTree
 
-__all__ = ["Block", "Program", "advance", "make_blocks"]
-
 # Points of one seed: together they take about half the time, and a kill loses less. Seeds share no records, and
 # together they are up to fourteen times slower on a CPU.
 ON_A_CPU = 8

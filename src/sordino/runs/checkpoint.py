@@ -17,8 +17,6 @@ import numpy as np
 from sordino.files import write_atomically
 from sordino.runs.point import Row
 
-__all__ = ["EVERY", "Checkpoint"]
-
 EVERY = 30.0  # seconds between two checkpoints, at least
 SHARE = 0.05  # of the time that may go into saving, at most
 

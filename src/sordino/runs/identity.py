@@ -25,8 +25,6 @@ from sordino.runs.metrics import environment
 from sordino.runs.point import Point
 from sordino.tasks import Task
 
-__all__ = ["digest_of", "fingerprint", "identity_of_task"]
-
 
 def digest_of(*parts: Any) -> bytes:
     """The digest of texts, and of the arrays in trees."""

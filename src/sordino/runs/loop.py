@@ -25,8 +25,6 @@ from sordino.runs.setup import segments, usual_interval
 from sordino.runs.store import CHECKPOINT, RunStore
 from sordino.tasks import Task
 
-__all__ = ["Options", "OutOfTime", "Session", "SweepProgress", "run_block"]
-
 SweepProgress: TypeAlias = Callable[[float], None]  # the share of all rounds of all points that is done
 
 

@@ -18,12 +18,9 @@ import numpy as np
 import sordino
 from sordino.errors import InvalidInput, SordinoError
 from sordino.privacy.accountants import account_of, epsilon_of
-from sordino.privacy.events import Event
 from sordino.rounds.engine import RoundInfo
 from sordino.runs.point import Point, Row
-from sordino.types import Relation
-
-__all__ = ["as_lines", "environment", "metrics_row", "read_rows", "require_bounded", "spent", "storable"]
+from sordino.types import Event, Relation
 
 
 def metrics_row(rounds: int, measured: dict[str, float], info: RoundInfo, point: Point) -> Row:

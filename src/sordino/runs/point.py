@@ -16,8 +16,6 @@ from sordino.planning import Plan, ResolvedPlan
 from sordino.privacy.guarantee import Certificate
 from sordino.tasks import Task
 
-__all__ = ["Point", "Progress", "Row", "Run", "require_seed"]
-
 Row: TypeAlias = dict[str, Any]  # one line of metrics
 Progress: TypeAlias = Callable[[Row], None]
 

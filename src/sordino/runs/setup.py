@@ -11,17 +11,6 @@ from sordino.rounds.engine import ProgramSpec, RoundState
 from sordino.tasks import Task
 from sordino.types import Key, Method, Trust
 
-__all__ = [
-    "choose_chunk",
-    "equal_chunk",
-    "initial_carry",
-    "memory_of_a_client",
-    "room",
-    "segments",
-    "setting_of",
-    "usual_interval",
-]
-
 CACHE = 2.0**18  # bytes of a CPU's cache for a chunk of clients; larger chunks were up to three times slower
 
 

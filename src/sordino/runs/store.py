@@ -27,14 +27,12 @@ import numpy as np
 from sordino.errors import InvalidInput, require
 from sordino.files import held, write_atomically
 from sordino.privacy.events import of_run
-from sordino.privacy.ledger import Ledger, LedgerRecord, read_ledger
-from sordino.privacy.ledger_record import Release, joint_release
+from sordino.privacy.ledger import Ledger, read_ledger
+from sordino.privacy.ledger_record import LedgerRecord, Release, joint_release
 from sordino.runs.identity import fingerprint
 from sordino.runs.metrics import as_lines, environment, read_rows
 from sordino.runs.point import Point, Row
 from sordino.tasks import Task
-
-__all__ = ["RunStore", "StoredRun", "SweepStore", "load_model", "one_at_a_time", "point_folders"]
 
 Json: TypeAlias = dict[str, Any]
 

@@ -11,8 +11,6 @@ from sordino.runs.loop import Options, OutOfTime, Session, SweepProgress, run_bl
 from sordino.runs.point import Point, Progress, Run, require_seed
 from sordino.tasks import Task
 
-__all__ = ["simulate", "sweep"]
-
 
 def simulate(
     plan: Plan,

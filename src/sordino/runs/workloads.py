@@ -32,8 +32,6 @@ from sordino.runs.setup import choose_chunk, initial_carry, setting_of
 from sordino.tasks import Records, Task
 from sordino.types import Key
 
-__all__ = ["WORKLOADS", "Program", "Workload", "find_workload", "measure", "prepare", "random_task"]
-
 TIMED = 5  # rounds, of which the median counts
 
 

@@ -25,8 +25,6 @@ from sordino.models import Batch, from_loss, linear, weighted_mean
 from sordino.tasks.task import Task
 from sordino.types import Key, Vector
 
-__all__ = ["PROBLEMS"]
-
 
 def _quadratics(clients: int | None, *, d: int = 200, rank: int = 20, scale: float = 1.0, seed: int = 0) -> Task:
     """Client i's one record is x = A_i, y = w_i*. A run draws z ~ U(0, 1)^d and starts at w* + scale z."""

@@ -19,8 +19,6 @@ from sordino.models import Batch, FlatLoss, Model, flat
 from sordino.tasks.population import DataFacts, Population
 from sordino.types import Augment, Key, PyTree, Vector
 
-__all__ = ["Measure", "Records", "Task", "evaluate"]
-
 Measure: TypeAlias = Callable[[Vector, jax.Array, jax.Array], dict[str, jax.Array]]
 
 
