@@ -114,9 +114,10 @@ def run_sweep(sweep: Sweep, folder: Path, best: str | None, models: Models, *, a
         tables = write_table(rows, folder)
         chosen = best_point(rows, sweep.varied, rule)
         if models is Models.BEST:
-            store.keep_models(chosen["points"] if chosen else [])
+            store.keep_models((chosen or {}).get("points", []))
         heat_map = folder / "heat_map.png"
         drawn = plot_heat_map(rows, sweep.varied, rule, heat_map)
+    best_found = chosen or {"values": None, "mean": None, "points": None}
     result: Json = {
         "sweep": str(folder),
         "points": len(rows),
@@ -125,9 +126,9 @@ def run_sweep(sweep: Sweep, folder: Path, best: str | None, models: Models, *, a
         "tables": [str(path) for path in tables],
         "heat_map": str(heat_map) if drawn else None,
         "rule": rule,
-        "best": chosen["values"] if chosen else None,
-        "best_mean": chosen["mean"] if chosen else None,
-        "best_points": chosen["points"] if chosen else None,
+        "best": best_found["values"],
+        "best_mean": best_found["mean"],
+        "best_points": best_found["points"],
     }
     costs, promises = _costs(sweep, points, tasks), _promises(sweep, points)
     if as_json:
@@ -137,11 +138,15 @@ def run_sweep(sweep: Sweep, folder: Path, best: str | None, models: Models, *, a
         return
     show(f"Sweep of {sweep.path}", result, as_json=False)
     _print_promises(promises)
+    _print_costs(costs, len(rows))
+
+
+def _print_costs(costs: list[Json], points: int) -> None:
     print(f"\n{NOT_COVERED}")
     for cost in costs:
-        print(_cost_in_words(cost, len(rows)))
+        print(_cost_in_words(cost, points))
     if len(costs) > 1:
-        print(f"Each of these figures counts its own runs; what all {len(rows)} cost together is not computed.")
+        print(f"Each of these figures counts its own runs; what all {points} cost together is not computed.")
 
 
 def _record(store: SweepStore, number: int, values: Json) -> Json:
@@ -159,11 +164,11 @@ def _record(store: SweepStore, number: int, values: Json) -> Json:
 
 
 def _check_run_sections(sweep: Sweep) -> None:
+    from sordino.runs import Options
+
     for _, config in sweep.points:
         run = config.file.run
-        for name in ("evaluate_every", "chunk"):
-            value = getattr(run, name)
-            require(value is None or value >= 1, name, value, "must be at least 1")
+        Options(evaluate_every=run.evaluate_every, chunk=run.chunk)
         require(not run.transcript, "transcript", True, "is for a single run: a sweep keeps no messages")
 
 

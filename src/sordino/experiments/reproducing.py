@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,10 +59,7 @@ def reproduce(
     for number, point in enumerate(points):
         groups.setdefault(point.config.task_key, []).append(number)
     tasks = {key: _task(spec, points[numbers[0]]) for key, numbers in groups.items()}  # errors come first
-    planned = [point.config.plan() for point in points]
-    resolved = [
-        point.config.resolve(plan, tasks[point.config.task_key]) for point, plan in zip(points, planned, strict=True)
-    ]
+    planned = [_planned(point, tasks[point.config.task_key]) for point in points]
     if calls is not None:
         calls.note()
     runs: dict[tuple[int, int], Run] = {}  # of a cell and a seed
@@ -78,16 +75,29 @@ def reproduce(
                 if progress is not None:
                     progress((before + share * size) / len(points))
 
-            several = [SweepPoint(planned[number], seed, resolved[number]) for number, seed in cells]
+            several = [replace(planned[number], seed=seed) for number, seed in cells]
             sweep(several, tasks[key], options, progress=advance, finished=keep)
             before += len(numbers)
     except OutOfTime:
         pass
+    minimisers = [tasks[point.config.task_key].minimiser for point in points]
+    return _complete(points, seeds, runs, minimisers)
+
+
+def _planned(point: Point, task: Any) -> SweepPoint:
+    plan = point.config.plan()
+    return SweepPoint(plan, resolved=point.config.resolve(plan, task))
+
+
+def _complete(
+    points: Sequence[Point], seeds: Sequence[int], runs: dict[tuple[int, int], Run], minimisers: Sequence[Any]
+) -> list[Outcome]:
+    """The cells of which every seed is there."""
     outcomes = []
     for number, point in enumerate(points):
         mine = tuple(runs[number, seed] for seed in seeds if (number, seed) in runs)
         if len(mine) == len(seeds):
-            outcomes.append(Outcome(point, mine, tasks[point.config.task_key].minimiser))
+            outcomes.append(Outcome(point, mine, minimisers[number]))
     return outcomes
 
 

@@ -8,6 +8,7 @@ a client's memory.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from sordino.errors import Refused, require, require_count
 from sordino.privacy.accountants import Account, account_of
@@ -99,17 +100,22 @@ def certify_ledger(record: LedgerRecord, delta: float) -> Certificate:
         )
         guarantees.append(total)
         warnings += _warnings(spent, account, total)
-    seen = {warning.code for warning in warnings}  # those of the run's certificate are about all its rounds
-    stated_warnings = [Warning(str(code), str(text)) for code, text in record.description.get("warnings", ())]
-    warnings += [warning for warning in stated_warnings if warning.code not in seen]
+    warnings += _warnings_of_ledger(record, {warning.code for warning in warnings})
+    return Certificate(tuple(guarantees), tuple(dict.fromkeys(warnings)))
+
+
+def _warnings_of_ledger(record: LedgerRecord, known: set[str]) -> Iterator[Warning]:
+    """The warnings of the run's own certificate, unless they are known, and those about the ledger itself."""
+    for code, text in record.description.get("warnings", ()):
+        if code not in known:
+            yield Warning(str(code), str(text))
     planned, entered = record.description.get("rounds"), record.rounds()
     if planned is not None and entered < planned:
         text = f"{entered} of {planned} planned rounds are in the ledger: those still to come add to what is spent"
-        warnings.append(Warning("unfinished", text))
+        yield Warning("unfinished", text)
     if record.recovered:
         text = f"{record.recovered} torn line(s) after a crash, each counted as the costliest release"
-        warnings.append(Warning("recovered", text))
-    return Certificate(tuple(guarantees), tuple(dict.fromkeys(warnings)))
+        yield Warning("recovered", text)
 
 
 def _refuse_what_is_false(event: Event, relation: Relation, observer: Observer, unit: Unit, memory: Memory) -> None:
