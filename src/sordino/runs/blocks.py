@@ -20,7 +20,7 @@ import numpy as np
 from sordino.planning import Plan, ResolvedPlan, Rules
 from sordino.rounds.engine import ProgramSpec, RoundInfo, RoundState, run_round, run_rounds
 from sordino.runs.identity import digest_of, without_addresses
-from sordino.runs.point import Point
+from sordino.runs.point import Point, key_of
 from sordino.runs.setup import (
     equal_chunk,
     initial_carry,
@@ -63,7 +63,7 @@ class Program:
         members = [points[number] for number in block.members]
         rules, keys = (
             [rules_of(member.answer, block.setting) for member in members],
-            [jax.random.key(seed) for seed in block.seeds],
+            [key_of(seed) for seed in block.seeds],
         )
         self.rules: Rules = _stacked(rules) if block.setting.stacked else rules[0]
         self.keys: Key = jnp.stack(keys) if block.setting.stacked else keys[0]
