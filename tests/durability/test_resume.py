@@ -310,7 +310,7 @@ def test_what_a_folder_holds(tmp_path):
     assert stored.finished
     assert stored.config is None
     assert stored.metrics == run.history
-    assert stored.certificate == run.certificate.to_json()
+    assert stored.certificate == run.certificate
     assert stored.ledger.rounds() == 3
     assert stored.environment["seed"] == 0
     assert so.load_model(stored.model).keys()

@@ -151,7 +151,7 @@ def _record(store: SweepStore, number: int, values: Json) -> Json:
         "seed": stored.environment["seed"],
         "diverged": not math.isfinite(stored.metrics[-1]["test_loss"]),
         "history": stored.metrics,
-        "certificate": stored.certificate,
+        "certificate": stored.certificate.to_json(),
     }
 
 
