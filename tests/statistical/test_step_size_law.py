@@ -21,10 +21,10 @@ NOISE = 0.2
 def drawn(method, transcript: bool, noise: float = NOISE, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """(eta_g, x after one round) of 2,000 rounds that differ in their noise alone."""
     rules = fitted(method, TASK, Trust.LOCAL, so.gaussian(noise), relation=Relation.REPLACE_ONE)
-    w = TASK.initial(jax.random.key(0))
+    w, records = TASK.initial(jax.random.key(0)), TASK.records  # made here, not while tracing
 
     def one(seed):
-        after, info = rounds_of(rules, TASK.records, TASK.loss, w, 1, seed=seed, transcript=transcript)
+        after, info = rounds_of(rules, records, TASK.loss, w, 1, seed=seed, transcript=transcript)
         return info.server.step_size[0], rules.method.params(after.server)
 
     eta, x = jax.jit(jax.vmap(one))(REPETITIONS * seed + jnp.arange(REPETITIONS))
