@@ -57,10 +57,11 @@ def test_step_size_and_model_have_one_law(name):
 
 @pytest.mark.slow
 def test_near_misses_are_noticed():
-    """The wrong correction, the wrong noise."""
-    eta, _ = drawn(METHODS["fedexp"], True)
+    """The wrong correction shows in eta_g, and the wrong noise in the model."""
+    eta, x = drawn(METHODS["fedexp"], True)
     assert same_law(eta, drawn(METHODS["naive"], False)[0]) < ALPHA
-    assert same_law(eta, drawn(METHODS["fedexp"], False, noise=1.5 * NOISE)[0]) < ALPHA
+    noisier = drawn(METHODS["fedexp"], False, noise=1.5 * NOISE)[1]
+    assert same_law(np.linalg.norm(x, axis=1), np.linalg.norm(noisier, axis=1)) < ALPHA
 
 
 def test_the_corrected_numerator_is_unbiased():
