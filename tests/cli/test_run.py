@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sordino.planning import Plan
 
 import sordino as so
 from sordino.errors import InvalidInput
+from sordino.planning import Plan
 from sordino.privacy import read_ledger
 from sordino.privacy.guarantee import OTHERS_LOOK_AWAY
 from tests.toys import RUN_FILE
@@ -134,7 +134,7 @@ def test_resume_with_another_configuration(run, finished, tmp_path, change):
         arguments[1] = str(tmp_path / "cfg.toml")
         # Not of the seed, which is in a digest that stays here.
         says = (
-            "its seed, records, loss, chunk or devices have changed"
+            "seed, records, loss, chunk or devices have changed"
             if change.startswith("run.seed")
             else "another configuration"
         )

@@ -241,7 +241,7 @@ def test_a_step_size_of_zero_is_refused_where_messages_are_divided_by_it():
         ("adagrad", optax.adagrad(0.05)),
         ({"name": "sgd", "momentum": 0.5, "nesterov": True}, optax.sgd(0.05, momentum=0.5, nesterov=True)),
     ],
-    ids=str,
+    ids=["adam", "adam with options", "yogi", "adagrad", "sgd"],
 )
 def test_a_named_optimiser_has_server_lr_as_its_learning_rate(named, optimiser):
     """The object has a learning rate of its own and gets beta_k a_k for a gradient: with beta = 1 both are the same."""

@@ -548,7 +548,7 @@ def test_a_sweep_with_folders_that_was_killed_goes_on(tmp_path, often, segments_
         assert run.history == right.history == RunStore.read(point.folder).metrics
         assert RunStore.read(point.folder).ledger.rounds() == ROUNDS
     changed = dataclasses.replace(points[0], seed=99)
-    with pytest.raises(InvalidInput, match="its seed, records"):
+    with pytest.raises(InvalidInput, match="seed, records"):
         sweep([changed, *points[1:]], TASK, **options)
 
 

@@ -8,7 +8,7 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,6 +16,9 @@ from sordino.cli.output import print_rows, require_folder, show
 from sordino.cli.run import Set
 from sordino.cli.sweep import points_progress
 from sordino.errors import InvalidInput, require
+
+if TYPE_CHECKING:
+    from sordino.experiments.specs import Spec
 
 NOT_COMPLETE = 3  # the exit status when --minutes were too few
 
@@ -60,19 +63,43 @@ def reproduce_command(
     spec = find_spec(name).part(only, set or ())
     if out is not None:
         require_folder("out", out)
-    from sordino.experiments.provenance import Calls, provenance
-    from sordino.experiments.reproducing import reproduce, result_of
-    from sordino.runs.store import one_at_a_time
-
-    part = [hashlib.sha256(spec.scope.encode()).hexdigest()[:8]] if spec.scope else []
-    unfinished = Path("runs/unfinished") / "-".join([name, *["quick"] * quick, *part])
-    cells = len(spec.points(quick))
     options = [
         *["--quick"] * quick,
         *(["--only", only] if only else []),
         *(word for change in set or () for word in ("--set", change)),
     ]
     command = shlex.join(["sordino", "reproduce", name, *options])
+    parts = [*["quick"] * quick, *([hashlib.sha256(spec.scope.encode()).hexdigest()[:8]] if spec.scope else [])]
+    unfinished = Path("runs/unfinished") / "-".join([name, *parts])
+    result, written = _reproduce(spec, quick, unfinished, "-".join([spec.name, *parts]), out, minutes, command, commit)
+    cells = len(spec.points(quick))
+    if json:
+        print(jsonlib.dumps(result, indent=1, allow_nan=False))
+    elif result["rows"]:
+        _show_result(spec.file.title, result, quick)
+        print("Written: " + ", ".join(map(str, written)))
+    if len(result["rows"]) < cells:
+        so_far = f"{len(result['rows'])} of {cells} cells are complete"
+        print(f"{so_far}; the same command goes on from {unfinished}", file=sys.stderr)
+        raise typer.Exit(NOT_COMPLETE)
+
+
+def _reproduce(
+    spec: Spec,
+    quick: bool,
+    unfinished: Path,
+    stem: str,
+    out: Path | None,
+    minutes: float | None,
+    command: str,
+    commit: str | None,
+) -> tuple[dict[str, Any], list[Path]]:
+    """Run the cells, from where they were stopped, and write what is complete: the result and its files."""
+    from sordino.experiments.provenance import Calls, provenance
+    from sordino.experiments.reproducing import reproduce, result_of
+    from sordino.runs.store import one_at_a_time
+
+    cells = len(spec.points(quick))
     with one_at_a_time(unfinished):
         calls = Calls(unfinished, provenance(command, commit))
         if calls.elsewhere:
@@ -84,22 +111,14 @@ def reproduce_command(
         result = result_of(spec, outcomes, provenance=calls.provenance, quick=quick)
         complete = len(outcomes) == cells
         # Less than the whole has a name of its own, so that nothing takes the place of anything else.
-        stem = "-".join([spec.name, *["quick"] * quick, *part, *["unfinished"] * (not complete)])
-        folder = out or Path("results" if stem == spec.name else "runs/reproduce")
-        written = _write(spec, outcomes, result, folder / f"paper{spec.paper}", stem) if outcomes else []
+        whole_stem, stem = stem, stem if complete else f"{stem}-unfinished"
+        folder = (out or Path("results" if stem == spec.name else "runs/reproduce")) / f"paper{spec.paper}"
+        written = _write(spec, outcomes, result, folder, stem) if outcomes else []
         if complete:
             shutil.rmtree(unfinished, ignore_errors=True)
-            for part_of_it in (folder / f"paper{spec.paper}").glob(f"{stem}-unfinished*"):
+            for part_of_it in folder.glob(f"{whole_stem}-unfinished*"):
                 part_of_it.unlink()
-    if json:
-        print(jsonlib.dumps(result, indent=1, allow_nan=False))
-    elif outcomes:
-        _show_result(spec.file.title, result, quick)
-        print("Written: " + ", ".join(map(str, written)))
-    if not complete:
-        so_far = f"{len(outcomes)} of {cells} cells are complete"
-        print(f"{so_far}; the same command goes on from {unfinished}", file=sys.stderr)
-        raise typer.Exit(NOT_COMPLETE)
+    return result, written
 
 
 def _write(spec: Any, outcomes: list[Any], result: dict[str, Any], folder: Path, stem: str) -> list[Path]:

@@ -106,9 +106,10 @@ def run_sweep(sweep: Sweep, folder: Path, best: str | None, models: Models, *, a
         tables = write_table(rows, folder)
         chosen = best_point(rows, sweep.varied, rule)
         if models is Models.BEST:
-            store.keep_models(chosen["points"] if chosen else [])
+            store.keep_models((chosen or {}).get("points", []))
         heat_map = folder / "heat_map.png"
         drawn = plot_heat_map(rows, sweep.varied, rule, heat_map)
+    best_found = chosen or {"values": None, "mean": None, "points": None}
     result: Json = {
         "sweep": str(folder),
         "points": len(rows),
@@ -117,9 +118,9 @@ def run_sweep(sweep: Sweep, folder: Path, best: str | None, models: Models, *, a
         "tables": [str(path) for path in tables],
         "heat_map": str(heat_map) if drawn else None,
         "rule": rule,
-        "best": chosen["values"] if chosen else None,
-        "best_mean": chosen["mean"] if chosen else None,
-        "best_points": chosen["points"] if chosen else None,
+        "best": best_found["values"],
+        "best_mean": best_found["mean"],
+        "best_points": best_found["points"],
     }
     costs, promises = _costs(sweep, points, tasks), _promises(sweep, points)
     if as_json:
@@ -129,11 +130,15 @@ def run_sweep(sweep: Sweep, folder: Path, best: str | None, models: Models, *, a
         return
     show(f"Sweep of {sweep.path}", result, as_json=False)
     _print_promises(promises)
+    _print_costs(costs, len(rows))
+
+
+def _print_costs(costs: list[Json], points: int) -> None:
     print(f"\n{wording.SELECTION_NOT_COVERED}")
     for cost in costs:
-        print(wording.tuning_sentence(cost, len(rows)))
+        print(wording.tuning_sentence(cost, points))
     if len(costs) > 1:
-        print(wording.separate_costs(len(rows)))
+        print(wording.separate_costs(points))
 
 
 def _record(store: SweepStore, number: int, values: Json) -> Json:

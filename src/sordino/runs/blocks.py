@@ -9,6 +9,7 @@ then clients, then the runs of a seed. A block of one run is compiled without an
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -193,28 +194,24 @@ def make_blocks(
     transcript: bool = False,
 ) -> list[Block]:
     """Points by program, then seeds that have the same numbers together, then cut so that a block fits."""
-    programs: dict[Hashable, list[int]] = {}
+    programs: dict[tuple[ProgramSpec, int, Hashable], list[int]] = {}
     for number, point in enumerate(points):
         setting = setting_of(point.plan, point.answer, task, chunk=1, transcript=transcript)
         programs.setdefault((setting, point.plan.rounds, _structure(point.answer)), []).append(number)
     blocks = []
-    for numbers in programs.values():
+    for (setting, rounds, _), numbers in programs.items():
         for seeds, table in _tables(points, numbers):
-            plan = points[numbers[0]].plan
-            height, width, clients = _shape(table.shape, plan, task, at_a_time)
-            setting = setting_of(plan, points[numbers[0]].answer, task, chunk=chunk or clients, transcript=transcript)
-            for rows in _pieces(table.shape[0], height):
-                for columns in _pieces(table.shape[1], width):
-                    part = table[np.ix_(rows, columns)]
-                    blocks.append(
-                        Block(
-                            setting=replace(setting, stacked=part.size > 1),
-                            rounds=plan.rounds,
-                            members=tuple(part[0].tolist()),
-                            seeds=tuple(seeds[row] for row in rows),
-                            points=tuple(part.ravel().tolist()),
-                        )
-                    )
+            height, width, clients = _shape(table.shape, points[numbers[0]].plan, task, at_a_time)
+            for rows, columns in itertools.product(_pieces(table.shape[0], height), _pieces(table.shape[1], width)):
+                part = table[np.ix_(rows, columns)]
+                block = Block(
+                    setting=replace(setting, chunk=chunk or clients, stacked=part.size > 1),
+                    rounds=rounds,
+                    members=tuple(part[0].tolist()),
+                    seeds=tuple(seeds[row] for row in rows),
+                    points=tuple(part.ravel().tolist()),
+                )
+                blocks.append(block)
     return blocks
 
 

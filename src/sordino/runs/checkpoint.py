@@ -60,7 +60,7 @@ class Checkpoint:
         if list(map(np.shape, arrays)) != list(map(np.shape, leaves)) or measured != expected:
             return nothing
         self._before = note["seconds"]
-        restored = [jnp.asarray(array, np.asarray(leaf).dtype) for array, leaf in zip(arrays, leaves, strict=True)]
+        restored = [jnp.asarray(array, jnp.asarray(leaf).dtype) for array, leaf in zip(arrays, leaves, strict=True)]
         return done, jax.tree.unflatten(structure, restored), rows
 
     def save(self, done: int, state: Any, rows: list[list[Row]], *, last: bool = False) -> None:

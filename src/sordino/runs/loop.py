@@ -18,8 +18,8 @@ from sordino.errors import require
 from sordino.rounds.engine import RoundState
 from sordino.runs.blocks import Block, Program
 from sordino.runs.checkpoint import Checkpoint
-from sordino.runs.identity import identity_of_task
-from sordino.runs.metrics import metrics_row, require_bounded, spent
+from sordino.runs.identity import digest_of, identity_of_task
+from sordino.runs.metrics import environment, metrics_row, require_bounded, spent
 from sordino.runs.point import Point, Progress, Row, Run
 from sordino.runs.setup import segments, usual_interval
 from sordino.runs.store import CHECKPOINT, RunStore
@@ -213,7 +213,8 @@ class _Training:
             return Checkpoint(folder / CHECKPOINT, always_last=True)
         if options.unfinished is None or options.iterates:
             return Checkpoint(None)
-        path = options.unfinished / f"{identity.hex()[:16]}.npz"
+        made = {name: value for name, value in environment().items() if name != "date"}
+        path = options.unfinished / f"{digest_of(identity, repr(made)).hex()[:16]}.npz"
         return Checkpoint(path, every=None if options.deadline is None else 0.0)
 
 

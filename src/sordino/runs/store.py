@@ -151,7 +151,7 @@ class RunStore:
         described = record.description == _description(point, task, name, transcript)
         require(same and described, "resume", str(folder), remedy)
         # Rounds that run again draw the same noise: on other records, two releases would show the difference.
-        otherwise = "its seed, records, loss, chunk or devices have changed since"
+        otherwise = "its version of JAX, seed, records, loss, chunk or devices have changed since"
         _require_same_records(folder, identity.hex(), "resume", otherwise)
         entered = max((entry.rounds.stop for entry in entries if entry.rounds is not None), default=0)
         return cls(folder, Ledger.open(folder / LEDGER), releases, entered, record.longest)
