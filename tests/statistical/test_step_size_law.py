@@ -15,6 +15,7 @@ from tests.toys import fitted, rounds_of
 REPETITIONS, M, D = 2000, 12, 6
 ALPHA = 1e-4
 TASK = so.task("linear-regression", clients=M, d=D)
+RECORDS = TASK.records
 NOISE = 0.2
 
 
@@ -24,7 +25,7 @@ def drawn(method, transcript: bool, noise: float = NOISE, seed: int = 0) -> tupl
     w = TASK.initial(jax.random.key(0))
 
     def one(seed):
-        after, info = rounds_of(rules, TASK.records, TASK.loss, w, 1, seed=seed, transcript=transcript)
+        after, info = rounds_of(rules, RECORDS, TASK.loss, w, 1, seed=seed, transcript=transcript)
         return info.server.step_size[0], rules.method.params(after.server)
 
     eta, x = jax.jit(jax.vmap(one))(REPETITIONS * seed + jnp.arange(REPETITIONS))
