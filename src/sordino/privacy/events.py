@@ -269,15 +269,21 @@ def of_run(event: Event, name: str) -> Event:
     return _mapped(passing_anew(event, name), rename)
 
 
+def held_by(event: Event, i: int) -> Event:
+    """The event as it concerns the records of client i."""
+    return _mapped(event, lambda part: part.events[i] if isinstance(part, ByHolder) else part)
+
+
 def _mapped(event: Event, change: Callable[[Event], Event]) -> Event:
-    """The event with every event inside it changed, and then itself."""
+    """The event changed, and then every event inside the result."""
 
     def inside(value: Any) -> Any:
         if isinstance(value, tuple):
             return tuple(map(inside, value))
         return _mapped(value, change) if isinstance(value, Event) else value
 
-    return change(dataclasses.replace(event, **{key: inside(value) for key, value in vars(event).items()}))
+    changed = change(event)
+    return dataclasses.replace(changed, **{key: inside(value) for key, value in vars(changed).items()})
 
 
 def event_to_json(event: Event) -> dict[str, Any]:
