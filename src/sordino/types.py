@@ -111,7 +111,10 @@ class Placement(StrEnum):
 class Event:
     """Base of all privacy events: what one release costs one unit. See `sordino.privacy.events`."""
 
-    kind: ClassVar[str] = "event"
+    kind: ClassVar[str] = "event"  # its name in ledgers, stated as `class Gaussian(Event, kind="gaussian")`
+
+    def __init_subclass__(cls, kind: str = "") -> None:
+        cls.kind = kind or cls.kind
 
 
 class Message(NamedTuple):

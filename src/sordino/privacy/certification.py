@@ -35,9 +35,9 @@ class _Subject:
     assumptions: tuple[str, ...]
 
     @property
-    def sees_messages(self) -> bool:
-        """Whether the observer sees each message, and so who takes part."""
-        return self.observer in (Observer.SERVER, Observer.PEER)
+    def sees_clients(self) -> bool:
+        """Whether clients are protected and the observer sees each message, and so which clients take part."""
+        return self.unit is Unit.CLIENT and self.observer in (Observer.SERVER, Observer.PEER)
 
 
 def certify(
@@ -118,15 +118,32 @@ def _refuse_false_claims(event: Event, subject: _Subject, memory: Memory) -> Non
     samplings = [part.sampling for part in parts if isinstance(part, Sampled) and not isinstance(part.sampling, Full)]
     if samplings:
         _refuse_amplification(samplings, subject, memory)
-    if not any(isinstance(part, NonPrivate) for part in parts):
-        _refuse_exact_memory(memory)
-        _refuse_absent_clients(subject)
+    private = not any(isinstance(part, NonPrivate) for part in parts)
+    if private and memory is Memory.EXACT:
+        raise Refused(
+            "a memory that begins with the exact gradient releases it: epsilon is infinite",
+            "start from zero, or clip and noise the first gradient as a release of its own",
+        )
+    if private and subject.sees_clients and subject.relation is Relation.ADD_REMOVE:
+        raise Refused(
+            f"the {subject.observer} sees each message, and so whether a client sends one at all",
+            "use relation zero-out (the number of messages is public) or replace-one",
+        )
     for part in parts:
-        _refuse_other_subjects(part, subject.unit)
+        if isinstance(part, Assumed) and Unit.parse(part.unit) is not subject.unit:
+            raise Refused(
+                f"the event assumes {part.assumption}, which is about one {part.unit}, not one {subject.unit}",
+                f"use unit {part.unit}",
+            )
+        if isinstance(part, DiscreteNoise):
+            raise Refused(
+                "a discrete-noise event is about one shift, not about all neighbours",
+                "certify the event of a mechanism; account_of gives the figure for the shift",
+            )
 
 
 def _refuse_amplification(samplings: Sequence[Sampling], subject: _Subject, memory: Memory) -> None:
-    if subject.sees_messages and subject.unit is Unit.CLIENT:
+    if subject.sees_clients:
         raise Refused(
             f"amplification by sampling {samplings[0]} against the {subject.observer}, which sees who takes part",
             f"account the {subject.observer} with sampling full; only a client's secret sample of records amplifies",
@@ -143,35 +160,6 @@ def _refuse_amplification(samplings: Sequence[Sampling], subject: _Subject, memo
         raise Refused(
             f"no theorem covers amplification by {by_number[0]} where clients keep a memory",
             "account with sampling full, or draw clients by Poisson sampling",
-        )
-
-
-def _refuse_exact_memory(memory: Memory) -> None:
-    if memory is Memory.EXACT:
-        raise Refused(
-            "a memory that begins with the exact gradient releases it: epsilon is infinite",
-            "start from zero, or clip and noise the first gradient as a release of its own",
-        )
-
-
-def _refuse_absent_clients(subject: _Subject) -> None:
-    if subject.sees_messages and subject.unit is Unit.CLIENT and subject.relation is Relation.ADD_REMOVE:
-        raise Refused(
-            f"the {subject.observer} sees each message, and so whether a client sends one at all",
-            "use relation zero-out (the number of messages is public) or replace-one",
-        )
-
-
-def _refuse_other_subjects(part: Event, unit: Unit) -> None:
-    if isinstance(part, Assumed) and Unit.parse(part.unit) is not unit:
-        raise Refused(
-            f"the event assumes {part.assumption}, which is about one {part.unit}, not one {unit}",
-            f"use unit {part.unit}",
-        )
-    if isinstance(part, DiscreteNoise):
-        raise Refused(
-            "a discrete-noise event is about one shift, not about all neighbours",
-            "certify the event of a mechanism; account_of gives the figure for the shift",
         )
 
 

@@ -97,31 +97,25 @@ def _mean_loss(leaf: Event) -> float:
 @lru_cache(maxsize=8)
 def leaf_loss(leaf: Event, relation: Relation, step: float) -> PrivacyLossDistribution:
     """The privacy loss distribution of one release."""
-    from sordino.privacy.loss import (
-        fixed_size_gaussian_loss,
-        gaussian_loss,
-        laplace_loss,
-        pure_loss,
-        rounded_loss,
-    )
+    from sordino.privacy import loss
 
     match leaf:
         case Gaussian(z):
-            return gaussian_loss(z, 1.0, relation, step)
+            return loss.gaussian_loss(z, 1.0, relation, step)
         case Laplace(z):
-            return laplace_loss(z, 1.0, step)
+            return loss.laplace_loss(z, 1.0, step)
         case Pure(epsilon):
-            return pure_loss(epsilon, step)
+            return loss.pure_loss(epsilon, step)
         case FiniteLoss(losses, probabilities):
-            return rounded_loss(np.array(losses), np.array(probabilities), 0.0, step)
+            return loss.rounded_loss(np.array(losses), np.array(probabilities), 0.0, step)
         case DiscreteNoise():
             return _discrete_loss(leaf, step)
         case Sampled(Gaussian(z), Poisson(q)):
-            return gaussian_loss(z, q, relation, step)
+            return loss.gaussian_loss(z, q, relation, step)
         case Sampled(Laplace(z), Poisson(q)):
-            return laplace_loss(z, q, step)
+            return loss.laplace_loss(z, q, step)
         case Sampled(Gaussian(z), WithoutReplacement() | WithReplacement() as sampling):
-            return fixed_size_gaussian_loss(z, sampling, step)
+            return loss.fixed_size_gaussian_loss(z, sampling, step)
     raise Refused(f"no accountant is proven for a {leaf.kind} release here", "see the events in sordino.privacy")
 
 
