@@ -62,13 +62,9 @@ def _spelled(name: str, known: list[str], text: str) -> dict[str, object]:
         raise InvalidInput("model", name, "it has no options: leave out the colon and the text after it")
     found: dict[str, object] = {}
     if "hidden" in known:
-        sizes = list(takewhile(_is_number, words))
+        sizes = list(takewhile(lambda word: word.removeprefix("-").isdecimal(), words))
         found["hidden"] = tuple(int(size) for size in sizes)
         words, known = words[len(sizes) :], [option for option in known if option != "hidden"]
         require(bool(sizes), "model", name, "write the hidden sizes as in 'mlp:300,300'")
     require(len(words) <= len(known), "model", name, "at most " + ", ".join(known) + " may follow the colon")
     return found | dict(zip(known, words, strict=False))
-
-
-def _is_number(word: str) -> bool:
-    return word.removeprefix("-").isdecimal()
