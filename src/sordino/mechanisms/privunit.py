@@ -128,13 +128,11 @@ class PrivUnitRequest(MessageRequest):
     needed = ("message_eps0", "message_eps1", "message_eps2")
 
     def check(self, trust: Trust, epsilon: object, delta: object) -> None:
-        """A client's own noise."""
         remedy = "privunit noise is added by each client: set trust to local"
         require(trust is Trust.LOCAL, "trust", trust, remedy)
         super().check(trust, epsilon, delta)
 
     def calibrate(self, context: NoiseContext) -> PrivUnit:
-        """The cap and the levels that the budgets give."""
         assert self.message_eps0 is not None
         assert self.message_eps1 is not None
         assert self.message_eps2 is not None

@@ -52,7 +52,6 @@ class ScalarDP:
         return NoisyNorm(self.value(level), level)
 
     def value(self, level: jax.Array) -> jax.Array:
-        """r^ = a (J^ - b)."""
         return self.constants.a * (level - self.constants.b)
 
     def level_of(self, magnitude: jax.Array) -> jax.Array:
@@ -72,12 +71,10 @@ class ScalarDP:
 
     @property
     def event(self) -> Event:
-        """eps2-DP, with its exact loss."""
         return self.constants.event
 
     @property
     def bits(self) -> int:
-        """Bits of the level."""
         return self.constants.k.bit_length()
 
 
