@@ -28,6 +28,7 @@ from sordino.runs import Options, OutOfTime, Point, RunStore, blocks, checkpoint
 from sordino.runs import sweep as run_points
 from sordino.runs.blocks import Program, advance, make_blocks
 from sordino.tasks import Task
+from sordino.types import Method
 from tests.toys import on_four_devices, toy
 
 CLIENTS, ROUNDS = 10, 6
@@ -557,7 +558,7 @@ def test_a_sweep_with_folders_that_was_killed_goes_on(tmp_path, often, segments_
 
 @pytree
 @dataclass(frozen=True)
-class Remembering:
+class Remembering(Method):
     """FedAvg whose clients send a decaying sum of their own messages: they keep a vector between rounds."""
 
     inner: FedAvg
@@ -565,21 +566,28 @@ class Remembering:
 
     bound = None
 
+    def init_server(self, w: Any) -> Any:
+        return self.inner.init_server(w)
+
     def init_client(self, w: Any) -> Any:
         return jnp.zeros_like(w)
 
+    def broadcast(self, state: Any) -> Any:
+        return self.inner.broadcast(state)
+
     def client(self, key: Any, received: Any, state: Any, data: Any) -> Any:
-        g, extra, _, info = self.inner.client(key, received, (), data)
-        state = self.rate * state + g
-        return state, extra, state, info
+        message, _, info = self.inner.client(key, received, (), data)
+        state = self.rate * state + message.vector
+        return message._replace(vector=state), state, info
 
-    def resolve(self, circumstances: Any) -> Any:
-        return dataclasses.replace(self, inner=self.inner.resolve(circumstances))
+    def server(self, key: Any, state: Any, total: Any) -> Any:
+        return self.inner.server(key, state, total)
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self.inner, name)
+    def params(self, state: Any) -> Any:
+        return self.inner.params(state)
+
+    def resolve(self, context: Any) -> Any:
+        return dataclasses.replace(self, inner=self.inner.resolve(context))
 
 
 @pytest.mark.parametrize("options", [{"chunk": 3}, {"at_a_time": 1}], ids=str)
