@@ -18,8 +18,7 @@ from sordino.errors import require
 from sordino.mechanisms._lattice import QuantizedMessages, QuantizedRequest, require_lattice, sensitivities
 from sordino.mechanisms._table import Table, centred_table
 from sordino.mechanisms.request import NoiseContext
-from sordino.privacy.binomial import binomial_bits, binomial_event, cpsgd_coins
-from sordino.privacy.coins import log_binomial_pmf
+from sordino.privacy.binomial import binomial_bits, binomial_event, cpsgd_coins, log_binomial_pmf
 from sordino.privacy.quantized import Sensitivities
 from sordino.pytrees import pytree
 from sordino.types import Event, Key, Relation

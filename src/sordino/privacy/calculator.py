@@ -7,7 +7,7 @@ accountant and warnings that they need.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
 from typing import Annotated
 
 from sordino.errors import InvalidInput, require
@@ -29,7 +29,7 @@ from sordino.privacy.quantized import (
 )
 from sordino.privacy.sampling import parse_sampling
 from sordino.privacy.shuffle import shuffle_epsilon
-from sordino.privacy.tdl import log_not_worst_delta, shift_counts, tdl_normalizer, tdl_tail, tdl_variance
+from sordino.privacy.tdl import log_not_worst_delta, tdl_normalizer, tdl_tail, tdl_variance
 from sordino.types import Event, Observer, Relation, Unit, Warning
 
 # Arguments with their help on the command line
@@ -46,9 +46,6 @@ Levels = Annotated[int, "Quantisation levels s."]
 Mu = Annotated[float | None, "Assume the sensitivities of the paper's eq. (6); nothing enforces them."]
 
 _MOST_SHUFFLED = 100_000_000
-
-
-# --- Noise on sums ------------------------------------------------------------------------------------------------
 
 
 def gaussian(
@@ -117,9 +114,6 @@ def laplace(
     )
     result = {"mechanism": "laplace", "noise_multiplier": noise_multiplier, "cohort": cohort}
     return result | certified(certificate)
-
-
-# --- Noise of one message -----------------------------------------------------------------------------------------
 
 
 def tdl(
@@ -301,8 +295,7 @@ def _fraction(field: str, text: str) -> float:
 
 def _shifts(text: str) -> tuple[tuple[int, int], ...]:
     """'2,2,2' or '2x3' as ((2, 3),): coordinates that move by 2, and how many."""
-    flat: list[int] = []
-    pairs: list[tuple[int, int]] = []
+    counts: Counter[int] = Counter()
     for part in text.split(","):
         k, times, count = part.partition("x")
         try:
@@ -310,14 +303,8 @@ def _shifts(text: str) -> tuple[tuple[int, int], ...]:
         except ValueError:
             raise InvalidInput("shift", text, "write whole numbers as 2,2,2 or 2x3") from None
         require(coordinates >= 1, "shift", text, "write 2x3 for three coordinates that move by 2")
-        if times:
-            pairs.append((abs(moved), coordinates))
-        else:
-            flat.append(moved)
-    return tuple((k, count) for k, count in pairs if k) + shift_counts(flat)
-
-
-# --- Statements ---------------------------------------------------------------------------------------------------
+        counts[abs(moved)] += coordinates
+    return tuple(sorted((k, count) for k, count in counts.items() if k))
 
 
 def certified(certificate: Certificate) -> Json:
@@ -336,7 +323,7 @@ def _one_message(
 
     An assumed sensitivity, eq. (6), is about one record inside a client; the worst case is about the whole client.
     """
-    assumed: Sequence[Warning] = [] if assumption is None else [wording.assumed(assumption)]
+    assumptions = [] if assumption is None else [assumption]
     return {
         "unit": Unit.CLIENT if assumption is None else Unit.RECORD,
         "relation": Relation.parse(relation),
@@ -344,7 +331,7 @@ def _one_message(
         "scope": "one round",
         "rounds": 1,
         "accountant": accountant,
-        "assumptions": [] if assumption is None else [assumption],
+        "assumptions": assumptions,
         "units": None,
-        "warnings": [warning.to_json() for warning in (*warnings, *assumed)],
+        "warnings": [warning.to_json() for warning in (*warnings, *map(wording.assumed, assumptions))],
     }

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sordino.errors import InvalidInput, Refused
-from sordino.privacy.coins import log_binomial_pmf
+from sordino.privacy.binomial import log_binomial_pmf
 from sordino.privacy.events import DiscreteNoise, FiniteLoss, Gaussian, Laplace, Pure, Sampled, parts_of
+from sordino.privacy.gaussian import gaussian_epsilon
 from sordino.privacy.sampling import Poisson, WithoutReplacement, WithReplacement
 from sordino.privacy.tally import pure_bound
 from sordino.types import Event, Relation
@@ -62,17 +63,18 @@ def _repeat(loss: PrivacyLossDistribution, count: int) -> PrivacyLossDistributio
 
 
 def loss_range(leaf: Event) -> float:
-    """The largest privacy loss of one release, but for a negligible probability."""
-    from sordino.privacy.loss import gaussian_loss_range, most_draws
+    """The largest privacy loss of one release, but for a negligible probability: a lattice may end there."""
+    match leaf:
+        case Sampled(Gaussian(z), WithReplacement() as sampling):
+            from sordino.privacy.loss import most_draws
 
-    if isinstance(leaf, Sampled) and isinstance(leaf.event, Gaussian) and isinstance(leaf.sampling, WithReplacement):
-        return gaussian_loss_range(leaf.event.noise_multiplier / most_draws(leaf.sampling))
-    if isinstance(leaf, Sampled):
-        return loss_range(leaf.event)
-    if isinstance(leaf, Gaussian):
-        return gaussian_loss_range(leaf.noise_multiplier)
-    if isinstance(leaf, DiscreteNoise):
-        return 0.0
+            return gaussian_epsilon(most_draws(sampling) / z, 1e-18)
+        case Sampled(inner, _):
+            return loss_range(inner)
+        case Gaussian(z):
+            return gaussian_epsilon(1.0 / z, 1e-18)
+        case DiscreteNoise():
+            return 0.0
     return pure_bound(leaf)
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from scipy.special import ndtri
 
-from sordino.errors import InvalidInput, require
+from sordino.errors import require
 from sordino.privacy import wording
 from sordino.privacy.concentrated import zcdp_rho
 from sordino.privacy.events import Approximate, Assumed, Claimed, Gaussian, Pure, ZeroConcentrated
@@ -154,17 +154,12 @@ NOISE_LAWS = ("best", "gaussian", "truncated-laplace", "laplace", "theorem-1")
 
 def calibrate_quantized(bounds: Sensitivities, epsilon: float, delta: float, noise: str = "best") -> Calibration:
     """The calibration of the named noise law, or the best sound one."""
-    if noise not in NOISE_LAWS:
-        raise InvalidInput("noise", noise, "use one of " + ", ".join(NOISE_LAWS))
+    require(noise in NOISE_LAWS, "noise", noise, "use one of " + ", ".join(NOISE_LAWS))
     if noise == "theorem-1":
         return theorem_1_calibration(bounds, epsilon)
-    found = calibrations(bounds, epsilon, delta)
-    if noise == "best":
-        return found[0]
-    for calibration in found:
-        if calibration.law == noise:
-            return calibration
-    raise InvalidInput("delta", delta, f"noise {noise!r} needs delta > 0; for delta = 0 use noise 'laplace'")
+    found = [each for each in calibrations(bounds, epsilon, delta) if noise in ("best", each.law)]
+    require(bool(found), "delta", delta, f"noise {noise!r} needs delta > 0; for delta = 0 use noise 'laplace'")
+    return found[0]
 
 
 def _truncated_event(alpha: float, m: int, bounds: Sensitivities) -> Event:
