@@ -177,12 +177,6 @@ class ClientNumbers(NamedTuple):
     noise_std: jax.Array  # of its message
 
 
-class ClientRecords(Protocol):
-    """One client's own records, its loss and its numbers, as a method sees them. See `algorithms.local.ClientData`."""
-
-    numbers: ClientNumbers | None
-
-
 LawOfSum: TypeAlias = "Callable[[Key, Vector, jax.Array | None, int], Aggregate]"
 
 

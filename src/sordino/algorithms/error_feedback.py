@@ -252,5 +252,4 @@ def _direction(g: Vector) -> Vector:
 
 
 def _listed(values: NDArray[np.floating]) -> str:
-    """One number, or those of a sweep."""
     return ", ".join(f"{value:g}" for value in np.ravel(values))

@@ -30,10 +30,12 @@ from sordino.pytrees import pytree
 from sordino.types import BoundInfo, Memory, Observer, PlanContext, Scalar, Trust, Vector
 
 
+@pytree
+@dataclass(frozen=True)
 class MemoryStart:
-    """What the first rounds do instead of the usual ones; by default nothing."""
+    """g_i^0 = 0; other starts override what the first rounds do instead of the usual ones."""
 
-    memory: ClassVar[Memory]
+    memory: ClassVar[Memory] = Memory.ZERO
     exceeds_limit: ClassVar[bool] = False  # whether a first message may be longer than Phi
 
     def message(
@@ -61,14 +63,6 @@ class MemoryStart:
     def assumptions(self, observer: Observer) -> tuple[str, ...]:
         """What a guarantee against `observer` rests on beside the noise."""
         return ()
-
-
-@pytree
-@dataclass(frozen=True)
-class ZeroStart(MemoryStart):
-    """g_i^0 = 0."""
-
-    memory = Memory.ZERO
 
 
 @pytree
@@ -166,4 +160,4 @@ def memory_start(memory: str, memory_clip: float | None, memory_rounds: int) -> 
         return CLIPPED[memory](memory_clip, memory_rounds)
     require(memory_clip is None, "memory_clip", memory_clip, f"memory {memory} clips nothing: drop it")
     require(memory_rounds == 1, "memory_rounds", memory_rounds, f"memory {memory} takes one round at most: drop it")
-    return ZeroStart() if memory == "zero" else ExactStart(LARGEST_BOUND, 1)
+    return MemoryStart() if memory == "zero" else ExactStart(LARGEST_BOUND, 1)

@@ -117,15 +117,15 @@ def record_scaffold(
 ) -> RecordScaffold:
     """DP-SCAFFOLD at record level.
 
+    The arguments that are not listed are those of `fedavg`.
+
     Args:
       local_steps: K.
-      local_lr: eta_l: a number, {start, decay}, {values, until} or a function of the round.
+      local_lr: eta_l.
       bound: `so.clip(C)`, of the gradient of each record.
       server_lr: eta_g.
       batch_size: records drawn anew in each step; a client with fewer records uses all of them, and so does every
         client if this is left out.
-      weight_decay: L2, added to the gradient.
-      output: "last", "mean-of-last-two" or "random".
     """
     require_local_training(local_steps, batch_size, weight_decay)
     require_choice("output", output, OUTPUTS)

@@ -210,7 +210,6 @@ def record_options(
 
 
 def _one_or_each(field: str, value: Number | list[Number]) -> tuple[Number, ...]:
-    """One number for all clients, or one each, as a tuple."""
     several = tuple(value) if isinstance(value, list | tuple) else (value,)
     require(bool(several), field, value, "give one number, or one for each client")
     return several

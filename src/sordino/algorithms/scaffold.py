@@ -169,17 +169,14 @@ def scaffold(
 ) -> Scaffold:
     """SCAFFOLD and, with a bound and a plan's noise, DP-SCAFFOLD at client level.
 
+    The arguments that are not listed are those of `fedavg`.
+
     Args:
       local_steps: K.
-      local_lr: eta_l: a number, {start, decay}, {values, until} or a function of the round.
+      local_lr: eta_l.
       bound: of Delta y, for instance `so.clip(C)`; None sends both halves as they are (not private).
       control_bound: C_c, of Delta c; if left out, C / (K eta_l) of round 0, which corresponds to Delta y of norm C.
       server_lr: eta_g.
-      batch_size: records a step; all of the client's if left out.
-      weight_decay: L2, added to the gradient.
-      step_size: "corrected" or "naive", FedEXP's step size on top of eta_g; none if left out.
-      step_cost: with central trust, the largest share of a message's mu that the release behind the step size may cost.
-      output: "last", "mean-of-last-two" or "random".
     """
     require_local_training(local_steps, batch_size, weight_decay)
     require_choice("output", output, OUTPUTS)

@@ -7,6 +7,7 @@
 V is drawn through its coordinate along u: with S ~ U(0, q) w.p. p, else U(q, 1), and Beta(1/2, (d-1)/2) the law of the
 squared coordinate of a uniform point, t = +-sqrt(its upper quantile at 2 min(S, 1 - S)), V = t u + sqrt(1 - t^2) w with
 w uniform on the unit sphere orthogonal to u. t is computed in float64 on the host. No exact law of the sum is known.
+The paper prints "w.p. gamma" in the first line, a misprint: Z would be biased.
 """
 
 from __future__ import annotations

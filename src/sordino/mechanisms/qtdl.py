@@ -168,7 +168,6 @@ def _tdl_table(m: int, alpha: float) -> Table:
 
 @lru_cache(maxsize=8)
 def _folded(calibration: Calibration, count: int) -> Table:
-    """The law of the sum of `count` noises."""
     return centred_table(fold(_noise_pmf(calibration), count))
 
 

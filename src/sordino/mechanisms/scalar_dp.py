@@ -5,8 +5,9 @@
     r^  <- a (J^ - b)
     s^  <- (r^^2 - c2 r^ - c3) / (1 + c1)                                            E s^ <= r^2
 
-Algorithm 5 tells the sign of r^ by whether |r^|/a + b is a whole number, which rounding spoils. J^ is part of the
-private output, so it may simply travel; where it does not, the nearest a |j - b| is found.
+The paper prints k = e^ceil(eps2/3), a misprint: that is no whole number. Its Algorithm 5 tells the sign of r^ by
+whether |r^|/a + b is a whole number, which rounding spoils. J^ is part of the private output, so it may simply travel;
+where it does not, the nearest a |j - b| is found.
 """
 
 from __future__ import annotations
