@@ -15,22 +15,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from sordino.data import _files
-from sordino.data._images import (
-    CIFAR10,
-    CIFAR100,
-    FASHION_MNIST,
-    MNIST,
-    load_cifar10,
-    load_cifar100,
-    load_digits,
-    load_fashion_mnist,
-    load_mnist,
-)
+from sordino.data import _files, _images, _tabular, _text, own
 from sordino.data._records import Dataset
-from sordino.data._tabular import ADULT, HEART_DISEASE, load_adult, load_heart_disease
-from sordino.data._text import TINY_SHAKESPEARE, load_tiny_shakespeare
-from sordino.data.own import load_csv, load_hugging_face, load_npz
 from sordino.errors import InvalidInput, require
 
 
@@ -47,16 +33,20 @@ class Entry(NamedTuple):
 
 
 CATALOGUE = {
-    "mnist": Entry(load_mnist, MNIST, 60000, 10000, (28, 28, 1), 10, None),
-    "fashion-mnist": Entry(load_fashion_mnist, FASHION_MNIST, 60000, 10000, (28, 28, 1), 10, None),
-    "cifar10": Entry(load_cifar10, CIFAR10, 50000, 10000, (32, 32, 3), 10, None),
-    "cifar100": Entry(load_cifar100, CIFAR100, 50000, 10000, (32, 32, 3), 100, None),
-    "heart-disease": Entry(load_heart_disease, HEART_DISEASE, 497, 243, (13,), 2, 4),
-    "adult": Entry(load_adult, ADULT, 32561, 16281, (108,), 2, 15),
-    "tiny-shakespeare": Entry(load_tiny_shakespeare, TINY_SHAKESPEARE, 86774, 8693, (80,), 65, 141),
-    "digits": Entry(load_digits, None, 1438, 359, (8, 8, 1), 10, 1438),
+    "mnist": Entry(_images.load_mnist, _images.MNIST, 60000, 10000, (28, 28, 1), 10, None),
+    "fashion-mnist": Entry(_images.load_fashion_mnist, _images.FASHION_MNIST, 60000, 10000, (28, 28, 1), 10, None),
+    "cifar10": Entry(_images.load_cifar10, _images.CIFAR10, 50000, 10000, (32, 32, 3), 10, None),
+    "cifar100": Entry(_images.load_cifar100, _images.CIFAR100, 50000, 10000, (32, 32, 3), 100, None),
+    "heart-disease": Entry(_tabular.load_heart_disease, _tabular.HEART_DISEASE, 497, 243, (13,), 2, 4),
+    "adult": Entry(_tabular.load_adult, _tabular.ADULT, 32561, 16281, (108,), 2, 15),
+    "tiny-shakespeare": Entry(_text.load_tiny_shakespeare, _text.TINY_SHAKESPEARE, 86774, 8693, (80,), 65, 141),
+    "digits": Entry(_images.load_digits, None, 1438, 359, (8, 8, 1), 10, 1438),
 }
-OWN_DATA: dict[str, Callable[..., Dataset]] = {"npz": load_npz, "csv": load_csv, "hf": load_hugging_face}
+OWN_DATA: dict[str, Callable[..., Dataset]] = {
+    "npz": own.load_npz,
+    "csv": own.load_csv,
+    "hf": own.load_hugging_face,
+}
 
 
 def load(name: str, **options: object) -> Dataset:

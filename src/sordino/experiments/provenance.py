@@ -37,11 +37,10 @@ def commit_of_the_code() -> str:
 class Calls:
     """The calls that worked on a folder of unfinished runs; a result names the commits of all of them.
 
-    Only the versions and the device that began a run can continue it.
+    `made` is the provenance of this call. Only the versions and the device that began a run can continue it.
     """
 
     def __init__(self, folder: Path, made: Result) -> None:
-        """`made` is the provenance of this call."""
         self._path, self._made = folder / "calls.json", made
         self._others = _read(self._path) if self._path.exists() else []
 
