@@ -112,7 +112,7 @@ def _prepared(
 ) -> tuple[ProgramSpec, Rules, RoundState]:
     """The program's fixed part, the rules and the first states; `state` in `spec` replaces these."""
     clients = len(records.size)
-    fixed = {"cohort": parse_cohort("full"), "population": clients, "largest": int(np.max(records.size))}
+    fixed = {"cohort": parse_cohort("full"), "population": clients, "largest": int(np.asarray(records.size).max())}
     given = spec.pop("state", None)
     program = ProgramSpec(loss=loss, **(fixed | {"chunk": clients} | spec))
     rules = rules.with_noise_in_client() if program.transcript else rules

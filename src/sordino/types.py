@@ -111,7 +111,10 @@ class Placement(StrEnum):
 class Event:
     """Base of all privacy events: what one release costs one unit. See `sordino.privacy.events`."""
 
-    kind: ClassVar[str] = "event"
+    kind: ClassVar[str] = "event"  # its name in ledgers, stated as `class Gaussian(Event, kind="gaussian")`
+
+    def __init_subclass__(cls, kind: str = "") -> None:
+        cls.kind = kind or cls.kind
 
 
 class Message(NamedTuple):
@@ -172,12 +175,6 @@ class ClientNumbers(NamedTuple):
     batch: jax.Array  # K_i
     weight: jax.Array  # what its message is multiplied by
     noise_std: jax.Array  # of its message
-
-
-class ClientRecords(Protocol):
-    """One client's own records, its loss and its numbers, as a method sees them. See `algorithms.local.ClientData`."""
-
-    numbers: ClientNumbers | None
 
 
 LawOfSum: TypeAlias = "Callable[[Key, Vector, jax.Array | None, int], Aggregate]"

@@ -15,7 +15,7 @@ import sordino as so
 from sordino.errors import InvalidInput
 from sordino.planning import Plan
 from sordino.privacy import read_ledger
-from sordino.privacy.guarantee import OTHERS_LOOK_AWAY
+from sordino.privacy.wording import ASSUME_OTHERS_HONEST
 from tests.toys import RUN_FILE
 
 CONFIG = "# Digits, dealt to twenty clients.\n" + RUN_FILE.replace(
@@ -153,7 +153,7 @@ ASSUMPTIONS = {
             ],
         },
     ),
-    "local": (["privacy.trust=local"], {"server": [], "model user": [OTHERS_LOOK_AWAY]}),
+    "local": (["privacy.trust=local"], {"server": [], "model user": [ASSUME_OTHERS_HONEST]}),
 }
 
 

@@ -57,7 +57,7 @@ def test_squared_norms_of_a_random_cohort_are_not_centred():
     # With half the sensitivity, as for a vector of norm C against its negative, the promise would have been false.
     step = resolved.method.step_size
     halved = Gaussian(float(step.noise_std))
-    assert step.event(1.0).noise_multiplier == pytest.approx(halved.noise_multiplier / 2)
+    assert resolved.method.side_event(REPLACE).noise_multiplier == pytest.approx(halved.noise_multiplier / 2)
 
 
 def test_each_run_of_a_sweep_passes_over_the_data_anew():

@@ -12,7 +12,7 @@ from sordino.algorithms.schedules import as_schedule, constant, geometric, piece
 from sordino.bounding import BOUNDERS
 from sordino.config import load_config
 from sordino.errors import InvalidInput
-from sordino.runs.point import require_seed
+from sordino.runs.point import as_seed
 from tests.toys import RUN_FILE, write_run_file
 
 CONFIG = RUN_FILE.replace("clients = 20", 'clients = 20\nmodel = "mlp:8"')
@@ -228,7 +228,7 @@ def test_the_ends_of_the_ranges_are_accepted(write, change):
 @pytest.mark.parametrize("seed", [-1, 2**32])
 def test_seeds_are_refused_in_the_words_of_a_run(write, seed):
     with pytest.raises(InvalidInput) as caught:
-        require_seed(seed)
+        as_seed(seed)
     assert complaint(write(), f"run.seed={seed}") == f"cfg.toml, --set: [run] {caught.value}"
 
 

@@ -237,7 +237,7 @@ def test_every_moment(tmp_path, often):
 def test_a_run_goes_on_in_a_pipe_that_began_on_a_terminal(tmp_path, monkeypatch):
     """JAX prints programs in colours on a terminal, which must not change what a loss is known by."""
     whole = small_run(tmp_path / "run")
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr("jax._src.pretty_printer.CAN_USE_COLOR", True)  # decided when JAX is imported
     assert small_run(tmp_path / "run", resume=True).history == whole.history
 
 
@@ -310,7 +310,7 @@ def test_what_a_folder_holds(tmp_path):
     assert stored.finished
     assert stored.config is None
     assert stored.metrics == run.history
-    assert stored.certificate == run.certificate.to_json()
+    assert stored.certificate == run.certificate
     assert stored.ledger.rounds() == 3
     assert stored.environment["seed"] == 0
     assert so.load_model(stored.model).keys()

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
-import jax.flatten_util
 import numpy as np
 import pytest
 from scipy import stats
 
 import sordino as so
 from sordino.types import Observer, Relation
+from tests.toys import run_plan
 
 TASK = so.task("digits", clients=20, partition="iid")
 SETTINGS = {"mechanism": "qtdl", "message_epsilon": 1.0, "message_delta": 1e-6, "levels": 64, "delta": 1e-3}
 
 
+@functools.cache
 def one_round(**settings):
     """The model after one round of all clients, as a vector, and what was resolved."""
     method = so.fedavg(local_steps=1, local_lr=0.1, bound=so.clip(0.5), message="difference")
     plan = so.plan(method, rounds=1, relation="replace-one", **settings)
-    run = so.simulate(plan, TASK, seed=3)
-    return np.asarray(jax.flatten_util.ravel_pytree(run.params)[0], np.float64), plan.resolve(TASK.population)
+    resolved, state, _ = run_plan(plan, TASK, seed=3)
+    return np.asarray(method.params(state.server), np.float64), resolved
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "truncated-laplace", "theorem-1"])

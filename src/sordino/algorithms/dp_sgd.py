@@ -34,7 +34,7 @@ class ServerState(NamedTuple):
 @pytree
 @dataclass(frozen=True)
 class DpSgd(Method):
-    """See the module."""
+    """Distributed DP-SGD; `dp_sgd` makes it."""
 
     bound: Bounder | None
     local: LocalGradient
@@ -52,16 +52,13 @@ class DpSgd(Method):
     def client(
         self, key: Key, received: ServerState, state: tuple[()], data: ClientData
     ) -> tuple[Message, tuple[()], BoundInfo]:
-        """Psi(grad f_i(x^k))."""
-        message, info = bounded(self.local(key, received.x, data), self.bound)
-        return Message(message), state, info
+        g, info = bounded(self.local(key, received.x, data), self.bound)
+        return Message(g), state, info
 
     def server(self, key: Key, state: ServerState, total: Aggregate) -> tuple[ServerState, None]:
-        """x^{k+1}."""
         return ServerState(state.x - self.lr(state.k) * total.mean, state.k + 1), None
 
     def params(self, state: ServerState) -> Vector:
-        """The last iterate."""
         return state.x
 
 

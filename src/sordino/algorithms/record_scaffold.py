@@ -48,7 +48,7 @@ from sordino.types import (
 @pytree
 @dataclass(frozen=True)
 class RecordScaffold(ControlVariates, RecordMethod):
-    """See the module."""
+    """SCAFFOLD at record level; `record_scaffold` makes it."""
 
     local_lr: Schedule  # eta_l
     server_lr: Schedule  # eta_g
@@ -65,13 +65,15 @@ class RecordScaffold(ControlVariates, RecordMethod):
         return Privacy(unit=Unit.RECORD, noise_inside=True, releases=self.steps, message_parts=2)
 
     def client(self, key: Key, received: Broadcast, c_i: Vector, data: ClientData) -> tuple[Message, Vector, BoundInfo]:
-        """(-Delta y, Delta c), and the new c_i."""
+        assert self.gradients is not None  # a plan resolves it
         x, c, k = received
-        eta = self.local_lr(k)
+        eta, gradients, noise_std = self.local_lr(k), self.gradients, numbers_of(data).noise_std
 
         def step(carry: PyTree, tau: jax.Array) -> tuple[PyTree, None]:
             y, clipped, dropped = carry
-            H, info = self.noisy_gradient(jax.random.fold_in(key, tau), y, data)
+            key_sample, key_noise = jax.random.split(jax.random.fold_in(key, tau))
+            mean, info = gradients(key_sample, y, jnp.int32(0), data)
+            H = mean + noise_std * jax.random.normal(key_noise, y.shape, y.dtype)
             y = y - eta * (H + self.weight_decay * y - c_i + c)
             return (y, clipped | info.clipped, dropped | info.dropped), None
 
@@ -85,13 +87,6 @@ class RecordScaffold(ControlVariates, RecordMethod):
         sent_y, sent_c = jnp.split(message, 2)
         return Message(message), c_i + sent_c, BoundInfo(jnp.linalg.norm(sent_y), clipped, dropped | lost)
 
-    def noisy_gradient(self, key: Key, y: Vector, data: ClientData) -> tuple[Vector, BoundInfo]:
-        """H: the mean of clipped gradients of a fresh sample, with the client's noise."""
-        assert self.gradients is not None  # a plan resolves it
-        key_sample, key_noise = jax.random.split(key)
-        mean, info = self.gradients(key_sample, y, jnp.int32(0), data)
-        return mean + numbers_of(data).noise_std * jax.random.normal(key_noise, y.shape, y.dtype), info
-
     def server(self, key: Key, state: ServerState, total: Aggregate) -> tuple[ServerState, None]:
         """x and c of the next round; the cohort is the number of clients that answered."""
         assert self.clients is not None  # a plan resolves it
@@ -102,7 +97,6 @@ class RecordScaffold(ControlVariates, RecordMethod):
         return ServerState(x, c, output, state.k + 1), None
 
     def resolve(self, context: PlanContext) -> RecordScaffold:
-        """The method for N clients."""
         require_positive(self.local_lr, context.rounds, "local_lr")
         return dataclasses.replace(super().resolve(context), clients=float(context.clients))
 
@@ -123,15 +117,15 @@ def record_scaffold(
 ) -> RecordScaffold:
     """DP-SCAFFOLD at record level.
 
+    The arguments that are not listed are those of `fedavg`.
+
     Args:
       local_steps: K.
-      local_lr: eta_l: a number, {start, decay}, {values, until} or a function of the round.
+      local_lr: eta_l.
       bound: `so.clip(C)`, of the gradient of each record.
       server_lr: eta_g.
       batch_size: records drawn anew in each step; a client with fewer records uses all of them, and so does every
         client if this is left out.
-      weight_decay: L2, added to the gradient.
-      output: "last", "mean-of-last-two" or "random".
     """
     require_local_training(local_steps, batch_size, weight_decay)
     require_choice("output", output, OUTPUTS)

@@ -113,7 +113,18 @@ def of_function(function: Callable[..., Any]) -> FunctionOfRound:
 def as_schedule(what: StepSize, name: str = "learning rate") -> Schedule:
     """A number, {start, decay}, {values, until} or a function of the round as a schedule; errors call it `name`."""
     try:
-        return _schedule(what)
+        match what:
+            case int() | float():
+                return constant(float(what))
+            case {"start": start, "decay": decay, **more} if not more:
+                return geometric(float(start), float(decay))
+            case {"values": values, "until": until, **more} if not more:
+                return piecewise(tuple(map(float, values)), tuple(until))
+            case _ if callable(what):
+                is_pytree = jax.tree.leaves(what) != [what]  # its numbers are leaves, as of the schedules above
+                return what if is_pytree else of_function(what)
+        remedy = "use a number, {start, decay}, {values, until} or a function of the round"
+        raise InvalidInput(name, what, remedy)
     except InvalidInput as error:
         raise InvalidInput(name, what, error.remedy) from None
     except (TypeError, ValueError, OverflowError):
@@ -128,21 +139,6 @@ def require_positive(schedule: Schedule, rounds: int | None, name: str) -> None:
     if zero.size:
         remedy = f"is 0 in round {zero[0]}, and messages are divided by it: plan fewer rounds, or end above 0"
         raise InvalidInput(name, schedule.function, remedy)
-
-
-def _schedule(what: StepSize) -> Schedule:
-    if isinstance(what, int | float):
-        return constant(float(what))
-    if isinstance(what, dict) and set(what) == {"start", "decay"}:
-        return geometric(float(what["start"]), float(what["decay"]))
-    if isinstance(what, dict) and set(what) == {"values", "until"}:
-        return piecewise(tuple(map(float, what["values"])), tuple(what["until"]))
-    if callable(what):
-        is_pytree = jax.tree.leaves(what) != [what]  # its numbers are leaves, as of the schedules above
-        return what if is_pytree else of_function(what)
-    raise InvalidInput(
-        "learning rate", what, "use a number, {start, decay}, {values, until} or a function of the round"
-    )
 
 
 def _values(function: Callable[..., Any], rounds: np.ndarray) -> np.ndarray:

@@ -52,11 +52,9 @@ class ServerStep:
     momentum: Scalar
 
     def init(self, w: Vector) -> Vector:
-        """v."""
         return jnp.zeros_like(w)
 
     def __call__(self, w: Vector, v: Vector, a: Vector, k: jax.Array) -> tuple[Vector, Vector]:
-        """(w, v) of the next round."""
         v = self.momentum * v + a
         return w - self.lr(k) * v, v
 
@@ -70,11 +68,9 @@ class OptaxStep:
     optimiser: Optimiser = field(metadata={"static": True})
 
     def init(self, w: Vector) -> PyTree:
-        """The optimiser's state."""
         return self.optimiser.init(w)
 
     def __call__(self, w: Vector, state: PyTree, a: Vector, k: jax.Array) -> tuple[Vector, PyTree]:
-        """(w, state) of the next round."""
         updates, state = self.optimiser.update(self.lr(k) * a, state, w)
         return w + updates, state
 
@@ -89,11 +85,10 @@ class NamedStep:
     options: tuple[tuple[str, Option], ...] = field(metadata={"static": True})
 
     def init(self, w: Vector) -> PyTree:
-        """The optimiser's state."""
         return _optimiser(self.name, self.options).init(w)
 
     def __call__(self, w: Vector, state: PyTree, a: Vector, k: jax.Array) -> tuple[Vector, PyTree]:
-        """(w, state) of the next round: each of these optimisers multiplies by its learning rate last."""
+        # Each of these optimisers multiplies by its learning rate last.
         updates, state = _optimiser(self.name, self.options).update(a, state, w)
         return w + self.lr(k) * updates, state
 
@@ -136,7 +131,6 @@ class Output(NamedTuple):
 
     @classmethod
     def init(cls, w: Vector) -> Output:
-        """Before the first round."""
         return cls(w)
 
     def after(self, rule: str, key: Key, previous: Vector, current: Vector, k: jax.Array) -> Output:

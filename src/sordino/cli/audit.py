@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sordino.cli.output import show, working
-from sordino.cli.run import File, Json, Set
+from sordino.cli.output import File, Json, Set, show_with_certificate, working
 from sordino.config import load_config
 from sordino.errors import LARGEST_SEED
 from sordino.privacy.guarantee import Certificate
@@ -63,11 +62,7 @@ def audit_command(
     }
     # The figure of one round is always printed with the total and with the assumptions of both.
     promised = Certificate((certified, total), resolved.certificate.warnings)
-    if json:
-        show("", result | promised.to_json(), as_json=True)
-    else:
-        show(f"Audit of {file}", result, as_json=False)
-        print(promised)
+    show_with_certificate(f"Audit of {file}", result, promised, as_json=json)
     if not found.consistent:
         said = "certified" if found.claimed is None else "claimed by the theorem"
         limit = certified.epsilon if found.claimed is None else found.claimed[0]

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from sordino.cli.output import show, working
+from sordino.cli.output import Json, print_json, show, working
 from sordino.errors import LARGEST_SEED
 
 
@@ -19,7 +19,7 @@ def bench_command(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the random records.", min=0, max=LARGEST_SEED)] = 0,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Measure seconds a round and peak memory, beside a plain loop over clients.
 
@@ -44,10 +44,10 @@ def bench_command(
     ):
         rows = list(processes.map(_measured, WORKLOADS, [seed] * len(WORKLOADS)))
     if json:
-        show("", {"workloads": rows}, as_json=True)
+        print_json({"workloads": rows})
         return
     for row in rows:
-        show(f"One round of {row['what']}", row, as_json=False)
+        show(f"One round of {row['what']}", row)
 
 
 def _measured(name: str, seed: int) -> dict[str, object]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from sordino.cli.output import print_rows, show, working
+from sordino.cli.output import Json, print_json, print_rows, show_with_certificate, working
 from sordino.errors import InvalidInput, require
 from sordino.privacy.certification import certify_ledger
 from sordino.privacy.guarantee import Certificate
@@ -18,20 +18,14 @@ from sordino.privacy.wording import SELECTION_NOT_COVERED, format_delta, format_
 class Recomputed(NamedTuple):
     """What a ledger shows to have been spent."""
 
-    ledger: Path
-    releases: int
+    facts: dict[str, Any]  # where it comes from
     certificate: Certificate
-
-    @property
-    def facts(self) -> dict[str, str | int]:
-        """Where it comes from."""
-        return {"ledger": str(self.ledger), "releases": self.releases}
 
 
 def certify_command(
     run: Annotated[Path, typer.Argument(help="The folder of a run, a sweep or one of its points, or a ledger file.")],
     delta: Annotated[float | None, typer.Option(help="delta; the one that the ledger names, if left out.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Check a ledger line by line and say what has been spent, for each observer."""
     from sordino.runs.store import LEDGER, point_folders
@@ -39,39 +33,33 @@ def certify_command(
     points = [folder for folder in point_folders(run) if any(folder.glob(f"{LEDGER}*"))]  # the others have not begun
     with working("accounting"):
         found = [_recomputed(path, delta) for path in points or [run]]
-    if points:
-        _show_sweep(run, points, found, as_json=json)
-        return
-    (one,) = found
-    if json:
-        show("", one.facts | one.certificate.to_json(), as_json=True)
-        return
-    show("Recomputed from the ledger", one.facts, as_json=False)
-    print(one.certificate)
-
-
-def _show_sweep(run: Path, points: list[Path], found: list[Recomputed], *, as_json: bool) -> None:
-    """A line for each point, and each certificate once."""
-    numbers = [path.name for path in points]
-    if as_json:
+    if not points:
+        show_with_certificate("Recomputed from the ledger", *found[0], as_json=json)
+    elif json:
         rows = [
-            {"point": int(n)} | one.facts | one.certificate.to_json() for n, one in zip(numbers, found, strict=True)
+            {"point": int(path.name)} | facts | certificate.to_json()
+            for path, (facts, certificate) in zip(points, found, strict=True)
         ]
-        show("", {"sweep": str(run), "points": rows, "choosing": {"note": SELECTION_NOT_COVERED}}, as_json=True)
-        return
+        print_json({"sweep": str(run), "points": rows, "choosing": {"note": SELECTION_NOT_COVERED}})
+    else:
+        _print_sweep(run, [path.name for path in points], found)
+
+
+def _print_sweep(run: Path, numbers: list[str], found: list[Recomputed]) -> None:
+    """A line for each point, and each certificate once."""
     table, alike = [], dict[str, list[str]]()
-    for number, one in zip(numbers, found, strict=True):
+    for number, (facts, certificate) in zip(numbers, found, strict=True):
         totals = {
             f"epsilon, {each.observer}": f"{format_epsilon(each.epsilon)} at delta {format_delta(each.delta)}"
-            for each in one.certificate.guarantees
+            for each in certificate.guarantees
             if each.client is None
         }
-        table.append({"point": number, "releases": one.releases} | totals)
-        alike.setdefault(str(one.certificate), []).append(number)
+        table.append({"point": number, "releases": facts["releases"]} | totals)
+        alike.setdefault(str(certificate), []).append(number)
     print_rows(table, title=f"Recomputed from the ledgers of {run}")
-    for certificate, some in alike.items():
+    for text, some in alike.items():
         print(f"\nPoint {some[0]}:" if len(some) == 1 else f"\nEach of {len(some)} points, from {some[0]} on:")
-        print(certificate)
+        print(text)
     print(f"\n{SELECTION_NOT_COVERED}")
 
 
@@ -84,10 +72,9 @@ def _recomputed(run: Path, delta: float | None) -> Recomputed:
     if not isinstance(chosen, int | float):
         raise InvalidInput("delta", chosen, f"{path} names no number: give --delta")
     certificate = certify_ledger(record, float(chosen))
-    if not certificate.guarantees:
-        raise InvalidInput("ledger", str(path), "holds no release yet: nothing has been spent")
+    require(bool(certificate.guarantees), "ledger", str(path), "holds no release yet: nothing has been spent")
     releases = sum(1 if entry.rounds is None else len(entry.rounds) for entry in record.entries)
-    return Recomputed(path, releases, certificate)
+    return Recomputed({"ledger": str(path), "releases": releases}, certificate)
 
 
 def _ledger_of(run: Path) -> Path:

@@ -9,14 +9,13 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from sordino.cli.output import print_rows, show, working
+from sordino.cli.output import Json, print_json, print_rows, show, working
 from sordino.data import CATALOGUE, Dataset, FederatedData, fetch, label_histogram, load, partition, where
 from sordino.data.partition import plot_label_histogram
 from sordino.errors import InvalidInput, require
 
 app = typer.Typer(help="List, fetch and describe data sets, and their partition into clients.", no_args_is_help=True)
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Name = Annotated[str, typer.Argument(help="A data set's name, or npz:FOLDER, csv:FILE or hf:NAME for your own.")]
 
 
@@ -36,7 +35,7 @@ def list_command(json: Json = False) -> None:
         for name, entry in CATALOGUE.items()
     ]
     if json:
-        show("", {"data sets": rows}, as_json=True)
+        print_json({"data sets": rows})
         return
     print_rows(rows, boxed=False)
     print("get one: sordino data fetch NAME, or put its files into $SORDINO_DATA/NAME")
@@ -74,7 +73,14 @@ def info_command(
         data = partition(dataset, scheme or "iid", clients, seed) if dealt else None
     result = _facts(dataset)
     if data is not None:
-        result |= {"partition": scheme or "iid", "seed": seed} | _dealt_facts(data)
+        result |= {
+            "partition": scheme or "iid",
+            "seed": seed,
+            "clients": len(data.size),
+            "records a client": _spread(data.size),
+            "classes a client": _spread((label_histogram(data) > 0).sum(axis=1)),
+            "records dealt": int(data.size.sum()),
+        }
     if data is not None and plot is not None:
         _plot(data, plot)
         result["plot"] = str(plot)
@@ -91,16 +97,6 @@ def _facts(dataset: Dataset) -> dict[str, object]:
         "classes": dataset.classes,
         "records a class": counts.tolist() if dataset.classes <= 20 else _spread(counts),
         "natural clients": len(dataset.client_names) or None,
-    }
-
-
-def _dealt_facts(data: FederatedData) -> dict[str, object]:
-    classes_held = (label_histogram(data) > 0).sum(axis=1)
-    return {
-        "clients": len(data.size),
-        "records a client": _spread(data.size),
-        "classes a client": _spread(classes_held),
-        "records dealt": int(data.size.sum()),
     }
 
 

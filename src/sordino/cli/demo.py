@@ -26,10 +26,8 @@ def demo_command(
     require_picture("picture", picture)
     console = Console(highlight=False)
     task = so.task("digits")
-    console.print(
-        f"[bold]{task.clients} images[/] of handwritten digits, each treated as a client; "
-        f"logistic regression, d = {task.d}"
-    )
+    images = f"[bold]{task.clients} images[/] of handwritten digits, each treated as a client"
+    console.print(f"{images}; logistic regression, d = {task.d}")
     method = so.fedavg(local_steps=5, local_lr=0.5, bound=so.normalize(1.0), server_lr=4.0, server_momentum=0.5)
     plan = so.plan(method, rounds=rounds, cohort="poisson:0.2", epsilon=8.0, delta=1e-4)
     resolved = plan.resolve(task.population)

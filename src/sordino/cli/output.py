@@ -5,23 +5,38 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Annotated, Any, TypeGuard
 
+import typer
 from rich.box import HEAVY_HEAD
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from sordino.errors import InvalidInput, require
+from sordino.privacy.guarantee import Certificate
 from sordino.privacy.wording import format_delta, format_epsilon
 
 PICTURES = (".png", ".pdf", ".svg")
 LONGEST_FIGURE = 15  # -1.23456789e-10
 LEAST_TEXT = 6  # narrowest column of text
+
+# Options that several commands share.
+File = Annotated[Path, typer.Argument(help="A run as a TOML file.")]
+Set = Annotated[list[str] | None, typer.Option("--set", help="Change a value: section.key=value. May be repeated.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def require_picture(field: str, path: Path) -> None:
@@ -40,20 +55,38 @@ def require_folder(field: str, path: Path) -> None:
     require(os.access(path, os.W_OK), field, str(path), "cannot be written to: choose another folder")
 
 
+def progress_bar(*columns: ProgressColumn) -> Progress:
+    """A bar on the stderr of a terminal, until the work is done; nothing elsewhere."""
+    console = Console(stderr=True)
+    return Progress(*columns, console=console, disable=not console.is_terminal, transient=True)
+
+
 @contextmanager
 def working(what: str) -> Iterator[None]:
-    """Show a spinner and the elapsed time, on a terminal only."""
-    console = Console(stderr=True)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+    """Show a spinner and the elapsed time."""
+    with progress_bar(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()) as bar:
         bar.add_task(what, total=None)
         yield
 
 
-def show(title: str, result: Mapping[str, Any], *, as_json: bool) -> None:
+@contextmanager
+def points_progress(points: int) -> Iterator[Callable[[float], None]]:
+    """Show the share of the work of all points that is done."""
+    columns = (TextColumn(f"{points} points"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with progress_bar(*columns) as bar:
+        work = bar.add_task("", total=1.0)
+        yield lambda share: bar.update(work, completed=share)
+
+
+def print_json(result: Mapping[str, Any]) -> None:
+    """Print a result as JSON, which has no NaN or infinity: NaN becomes null, infinity the string "inf"."""
+    print(json.dumps(_plain(result), indent=2, allow_nan=False))
+
+
+def show(title: str, result: Mapping[str, Any], *, as_json: bool = False) -> None:
     """Print a flat result; nested lists of mappings become tables of their own, warnings become lines."""
     if as_json:
-        print(json.dumps(_plain(result), indent=2, allow_nan=False))
+        print_json(result)
         return
     pairs = {key: _text(key, value) for key, value in result.items() if key != "warnings" and not _is_rows(value)}
     _print_pairs(title, pairs)
@@ -63,6 +96,15 @@ def show(title: str, result: Mapping[str, Any], *, as_json: bool) -> None:
     for warning in result.get("warnings", ()):
         text = f"[bold yellow]warning[/] ({warning['code']}): {escape(warning['message'])}"
         Console().print(text, highlight=False)
+
+
+def show_with_certificate(title: str, result: dict[str, Any], certificate: Certificate, *, as_json: bool) -> None:
+    """Print a result and the certificate that belongs to it."""
+    if as_json:
+        print_json(result | certificate.to_json())
+        return
+    show(title, result)
+    print(certificate)
 
 
 def print_rows(
@@ -153,7 +195,6 @@ def _text(key: str, value: object) -> str:
 
 
 def _plain(value: object) -> object:
-    """Values for JSON, which has no NaN or infinity: infinity becomes the string "inf", NaN becomes null."""
     if isinstance(value, Mapping):
         return {key: _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

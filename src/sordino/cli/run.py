@@ -9,18 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
-from sordino.cli.output import require_folder, show, working
+from sordino.cli.output import File, Json, Set, progress_bar, require_folder, show_with_certificate, working
 from sordino.cli.sweep import Models, run_sweep, show_sweep_plan
 from sordino.config import Config, load_sweep
 from sordino.errors import require
+from sordino.privacy.wording import format_epsilon
 
 if TYPE_CHECKING:
     from sordino.runs.point import Progress
-
-File = Annotated[Path, typer.Argument(help="A run as a TOML file.")]
-Set = Annotated[list[str] | None, typer.Option("--set", help="Change a value: section.key=value. May be repeated.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def plan_command(file: File, set: Set = None, json: Json = False) -> None:
@@ -33,13 +32,9 @@ def plan_command(file: File, set: Set = None, json: Json = False) -> None:
     with working("planning"):
         plan, task = config.plan(), config.task()
         resolved = config.resolve(plan, task)
-    result = {"file": str(file), "rounds": plan.rounds, "cohort": str(plan.cohort), "trust": resolved.trust}
-    result |= dict(resolved.summary)
-    if json:
-        show("", result | resolved.certificate.to_json(), as_json=True)
-        return
-    show(f"Plan of {file}", result, as_json=False)
-    print(resolved.certificate)
+    facts = {"file": str(file), "rounds": plan.rounds, "cohort": str(plan.cohort), "trust": resolved.trust}
+    result = facts | dict(resolved.summary)
+    show_with_certificate(f"Plan of {file}", result, resolved.certificate, as_json=json)
 
 
 def run_command(
@@ -75,24 +70,12 @@ def run_alone(config: Config, folder: Path, resume: bool, *, as_json: bool) -> N
     from sordino.report.curves import measure_of, plot_history
     from sordino.runs import simulate
 
-    settings = config.file.run
+    given = config.file.run.model_dump(exclude={"rounds", "cohort"}) | {"config": config.changed}
     with working("reading data and planning"):
         plan, task = config.plan(), config.task()
         resolved = config.resolve(plan, task)
     with live_progress(plan.rounds) as progress:
-        run = simulate(
-            plan,
-            task,
-            seed=settings.seed,
-            evaluate_every=settings.evaluate_every,
-            chunk=settings.chunk,
-            transcript=settings.transcript,
-            folder=folder,
-            resume=resume,
-            progress=progress,
-            resolved=resolved,
-            config=config.changed,
-        )
+        run = simulate(plan, task, **given, resolved=resolved, folder=folder, resume=resume, progress=progress)
     measure = measure_of(run.history[-1])[0]
     picture = folder / f"{measure}.png"
     plot_history(run.history, f"{task.name}, {plan.mechanism} noise", picture)
@@ -104,11 +87,7 @@ def run_alone(config: Config, folder: Path, resume: bool, *, as_json: bool) -> N
         "seconds": run.seconds,
         "picture": str(picture),
     }
-    if as_json:
-        show("", result | run.certificate.to_json(), as_json=True)
-        return
-    show(f"Run of {config.path}", result, as_json=False)
-    print(run.certificate)
+    show_with_certificate(f"Run of {config.path}", result, run.certificate, as_json=as_json)
 
 
 def _name(name: str) -> str:
@@ -121,22 +100,8 @@ def _name(name: str) -> str:
 @contextmanager
 def live_progress(rounds: int) -> Iterator[Progress]:
     """Round, loss, accuracy, epsilon and time left, on a terminal; nothing otherwise."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-    from rich.table import Column
-
-    from sordino.privacy.wording import format_epsilon
-
-    columns = (
-        TextColumn("round"),
-        MofNCompleteColumn(),
-        BarColumn(),
-        TextColumn("{task.fields[line]}", table_column=Column(overflow="fold")),  # no figure is cut
-        TimeRemainingColumn(),
-    )
-    console = Console(stderr=True)
-    with Bar(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+    measures = TextColumn("{task.fields[line]}", table_column=Column(overflow="fold"))  # no figure is cut
+    with progress_bar(TextColumn("round"), MofNCompleteColumn(), BarColumn(), measures, TimeRemainingColumn()) as bar:
         rounds_bar = bar.add_task("", total=rounds, line="compiling")
 
         def progress(row: dict[str, Any]) -> None:
@@ -144,11 +109,10 @@ def live_progress(rounds: int) -> Iterator[Progress]:
             finite = isinstance(epsilon, float) and math.isfinite(epsilon)
             spent = f"epsilon so far {format_epsilon(epsilon)}" if finite else "not private"
             if finite and not bar.disable and not bar.tasks[rounds_bar].completed:  # said once, above the bar
-                console.print(f"epsilon of {row['epsilon_of']}", highlight=False)
+                bar.console.print(f"epsilon of {row['epsilon_of']}", highlight=False)
             measured = f"accuracy {100 * row['accuracy']:.1f} %" if "accuracy" in row else ""
             if "suboptimality" in row:
                 measured = f"suboptimality {row['suboptimality']:.3g}"
-            line = f"loss {row['test_loss']:.3f}  {measured}  {spent}"
-            bar.update(rounds_bar, completed=row["round"], line=line)
+            bar.update(rounds_bar, completed=row["round"], line=f"loss {row['test_loss']:.3f}  {measured}  {spent}")
 
         yield progress

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from sordino.cli.output import show, working
+from sordino.cli.output import points_progress, print_json, show, working
 from sordino.config import Config, Sweep
 from sordino.errors import require
 from sordino.privacy import wording
@@ -26,11 +25,33 @@ if TYPE_CHECKING:
 Json: TypeAlias = dict[str, Any]
 
 
+class Ready(NamedTuple):
+    """A point of a sweep that can run: the values that vary, its configuration, its task and its resolved plan."""
+
+    values: Json
+    config: Config
+    task: Task
+    point: Point
+
+
 class Promise(NamedTuple):
     """A certificate, and the values of the points that have it."""
 
     points: list[Json]
     resolved: ResolvedPlan
+
+    def to_json(self) -> Json:
+        return {"points": self.points, "noise": dict(self.resolved.summary), **self.resolved.certificate.to_json()}
+
+    def __str__(self) -> str:
+        same = [
+            f"{key} = {value}"
+            for key, value in self.points[0].items()
+            if all(point[key] == value for point in self.points)
+        ]
+        common = ", ".join(same) or "whatever the values"
+        several = f"Each of {len(self.points)} points, " if len(self.points) > 1 else ""
+        return f"\n{several}{common}:\n{self.resolved.certificate}"
 
 
 class Models(StrEnum):
@@ -44,46 +65,31 @@ class Models(StrEnum):
 def show_sweep_plan(sweep: Sweep, *, as_json: bool) -> None:
     """Print the number of runs of a file and the certificate of each."""
     with working("planning"):
-        promises = _promises(sweep, _resolved(sweep, sweep.tasks()))
+        promises = _promises(_ready(sweep))
     result = {"file": str(sweep.path), "points": len(sweep.points), "varied": list(sweep.varied)}
     if as_json:
-        show("", result | {"promises": _promises_as_json(promises)}, as_json=True)
+        print_json(result | {"promises": [promise.to_json() for promise in promises]})
         return
-    show(f"Plan of the sweep {sweep.path}", result, as_json=False)
-    _print_promises(promises)
+    show(f"Plan of the sweep {sweep.path}", result)
+    print(*promises, sep="\n")
 
 
-def _resolved(sweep: Sweep, tasks: dict[str, Task]) -> list[Point]:
-    """The points, each resolved once."""
-    from sordino.runs.point import Point
-
-    points = []
-    for _, config in sweep.points:
-        plan = config.plan()
-        points.append(Point(plan, config.file.run.seed, config.resolve(plan, tasks[config.task_key])))
-    return points
-
-
-def _promises(sweep: Sweep, points: list[Point]) -> list[Promise]:
-    """The different certificates, and the points that have them."""
-    promises: dict[str, Promise] = {}
-    for (values, _), point in zip(sweep.points, points, strict=True):
-        promise = promises.setdefault(str(point.answer.certificate), Promise([], point.answer))
-        promise.points.append(values)
-    return list(promises.values())
-
-
-def _promises_as_json(promises: list[Promise]) -> list[Json]:
+def _ready(sweep: Sweep) -> list[Ready]:
+    """Every point, resolved once: errors come before anything runs."""
+    tasks = sweep.tasks()
     return [
-        {"points": points, "noise": dict(resolved.summary), **resolved.certificate.to_json()}
-        for points, resolved in promises
+        Ready(values, config, tasks[config.task_key], config.point(tasks[config.task_key]))
+        for values, config in sweep.points
     ]
 
 
-def _print_promises(promises: list[Promise]) -> None:
-    for points, resolved in promises:
-        print(f"\nEach of {len(points)} points, {_common(points)}:" if len(points) > 1 else f"\n{_common(points)}:")
-        print(resolved.certificate)
+def _promises(ready: list[Ready]) -> list[Promise]:
+    """The different certificates, and the points that have them."""
+    promises: dict[str, Promise] = {}
+    for values, _, _, point in ready:
+        promise = promises.setdefault(str(point.answer.certificate), Promise([], point.answer))
+        promise.points.append(values)
+    return list(promises.values())
 
 
 def run_sweep(sweep: Sweep, folder: Path, best: str | None, models: Models, *, as_json: bool) -> None:
@@ -93,23 +99,24 @@ def run_sweep(sweep: Sweep, folder: Path, best: str | None, models: Models, *, a
     from sordino.runs.store import SweepStore
 
     with working("reading data and planning"):
-        tasks = sweep.tasks()
-        points = _resolved(sweep, tasks)  # errors come before anything runs
-        _check_run_sections(sweep)
-        rule = rule_for(set.intersection(*(set(task.measures) for task in tasks.values())), best)
-    records = digest_of(*((task.records, task.test) for task in tasks.values()))
+        ready = _ready(sweep)
+        for each in ready:
+            transcript = each.config.file.run.transcript
+            require(not transcript, "transcript", True, "is for a single run: a sweep keeps no messages")
+        tasks = list({each.config.task_key: each.task for each in ready}.values())
+        rule = rule_for(set.intersection(*(set(task.measures) for task in tasks)), best)
+    records = digest_of(*((task.records, task.test) for task in tasks))
     with SweepStore(folder, sweep.changed, records) as store:  # nobody else writes here until the table is whole
-        missing = [number for number in range(len(points)) if store.finished(number) is None]
+        missing = [number for number in range(len(ready)) if store.finished(number) is None]
         with points_progress(len(missing)) as progress:
-            _run_missing(sweep, points, tasks, missing, store, models, progress)
-        rows = tidy_table([_record(store, number, values) for number, (values, _) in enumerate(sweep.points)])
+            _run_missing(ready, missing, store, models, progress)
+        rows = tidy_table([_record(store, number, each.values) for number, each in enumerate(ready)])
         tables = write_table(rows, folder)
-        chosen = best_point(rows, sweep.varied, rule)
+        chosen = best_point(rows, sweep.varied, rule) or {}
         if models is Models.BEST:
-            store.keep_models((chosen or {}).get("points", []))
+            store.keep_models(chosen.get("points", []))
         heat_map = folder / "heat_map.png"
         drawn = plot_heat_map(rows, sweep.varied, rule, heat_map)
-    best_found = chosen or {"values": None, "mean": None, "points": None}
     result: Json = {
         "sweep": str(folder),
         "points": len(rows),
@@ -118,27 +125,23 @@ def run_sweep(sweep: Sweep, folder: Path, best: str | None, models: Models, *, a
         "tables": [str(path) for path in tables],
         "heat_map": str(heat_map) if drawn else None,
         "rule": rule,
-        "best": best_found["values"],
-        "best_mean": best_found["mean"],
-        "best_points": best_found["points"],
+        "best": chosen.get("values"),
+        "best_mean": chosen.get("mean"),
+        "best_points": chosen.get("points"),
     }
-    costs, promises = _costs(sweep, points, tasks), _promises(sweep, points)
+    costs, promises = _costs(ready), _promises(ready)
     if as_json:
         choosing = {"note": wording.SELECTION_NOT_COVERED, "costs": costs}
-        promised = _promises_as_json(promises)
-        show("", result | {"rows": rows, "promises": promised, "choosing": choosing}, as_json=True)
+        promised = [promise.to_json() for promise in promises]
+        print_json(result | {"rows": rows, "promises": promised, "choosing": choosing})
         return
-    show(f"Sweep of {sweep.path}", result, as_json=False)
-    _print_promises(promises)
-    _print_costs(costs, len(rows))
-
-
-def _print_costs(costs: list[Json], points: int) -> None:
+    show(f"Sweep of {sweep.path}", result)
+    print(*promises, sep="\n")
     print(f"\n{wording.SELECTION_NOT_COVERED}")
     for cost in costs:
-        print(wording.tuning_sentence(cost, points))
+        print(wording.tuning_sentence(cost, len(rows)))
     if len(costs) > 1:
-        print(wording.separate_costs(points))
+        print(wording.separate_costs(len(rows)))
 
 
 def _record(store: SweepStore, number: int, values: Json) -> Json:
@@ -151,51 +154,37 @@ def _record(store: SweepStore, number: int, values: Json) -> Json:
         "seed": stored.environment["seed"],
         "diverged": not math.isfinite(stored.metrics[-1]["test_loss"]),
         "history": stored.metrics,
-        "certificate": stored.certificate,
+        "certificate": stored.certificate.to_json(),
     }
 
 
-def _check_run_sections(sweep: Sweep) -> None:
-    for _, config in sweep.points:
-        transcript = config.file.run.transcript
-        require(not transcript, "transcript", True, "is for a single run: a sweep keeps no messages")
-
-
 def _run_missing(
-    sweep: Sweep,
-    points: list[Point],
-    tasks: dict[str, Task],
-    missing: list[int],
-    store: SweepStore,
-    models: Models,
-    progress: Callable[[float], None],
+    ready: list[Ready], missing: list[int], store: SweepStore, models: Models, progress: Callable[[float], None]
 ) -> None:
     """Points of one task and one schedule of evaluations go to the engine together."""
     from sordino.runs import Options
     from sordino.runs import sweep as run_points
 
     groups: dict[Hashable, list[int]] = {}
-    for number, (_, config) in enumerate(sweep.points):  # also those that are there: so blocks are the same as before
-        groups.setdefault((config.task_key, config.file.run.evaluate_every, config.file.run.chunk), []).append(number)
+    for number, each in enumerate(ready):  # also those that are there: so blocks are the same as before
+        settings = each.config.file.run
+        groups.setdefault((each.config.task_key, settings.evaluate_every, settings.chunk), []).append(number)
     done = 0
     for numbers in groups.values():
         there = {place for place, number in enumerate(numbers) if number not in missing}
-        wanted, config = len(numbers) - len(there), sweep.points[numbers[0]].config
+        wanted, (_, config, task, _) = len(numbers) - len(there), ready[numbers[0]]
+        settings = config.file.run
 
         def advance(share: float, done: int = done, wanted: int = wanted) -> None:
             progress((done + share * wanted) / len(missing))
 
         kept = [
-            replace(points[number], folder=store.point(number), config=_toml(sweep.points[number].config))
+            replace(ready[number].point, folder=store.point(number), config=_toml(ready[number].config))
             for number in numbers
         ]
-        options = Options(
-            evaluate_every=config.file.run.evaluate_every,
-            chunk=config.file.run.chunk,
-            skip=there,
-            models=models is not Models.NONE,
-        )
-        run_points(kept, tasks[config.task_key], options, progress=advance)
+        keep = models is not Models.NONE
+        options = Options(evaluate_every=settings.evaluate_every, chunk=settings.chunk, skip=there, models=keep)
+        run_points(kept, task, options, progress=advance)
         done += wanted
 
 
@@ -206,21 +195,20 @@ def _toml(config: Config) -> str:
     return tomli_w.dumps(config.file.model_dump(exclude_unset=True, exclude_none=True))
 
 
-def _costs(sweep: Sweep, points: list[Point], tasks: dict[str, Task]) -> list[Json]:
+def _costs(ready: list[Ready]) -> list[Json]:
     """What trying all points costs against the observer who is promised something, by task and kind of promise."""
     from sordino.report.sweeps import tuning_cost
 
     groups: dict[Any, list[tuple[Event, int]]] = {}
-    for (_, config), point in zip(sweep.points, points, strict=True):
-        task, resolved = tasks[config.task_key], point.answer
-        total = resolved.certificate.total(resolved.promised)
+    for _, config, task, point in ready:
+        total = point.answer.certificate.total(point.answer.promised)
         # Clients of another partition are other clients.
         whose = (config.task_key, task.name, total.observer, total.unit, total.units)
         kind = (*whose, total.relation, total.delta, total.assumptions)
-        event = resolved.event_for(resolved.promised, point.plan.rounds)
+        event = point.answer.event_for(point.answer.promised, point.plan.rounds)
         groups.setdefault(kind, []).append((event, point.seed))
     costs = []
-    seeds = Counter(point.seed for point in points)
+    seeds = Counter(each.point.seed for each in ready)
     for (_, name, observer, unit, units, relation, delta, assumptions), runs in groups.items():
         shared = any(seeds[seed] > 1 for _, seed in runs)  # also with runs of another kind
         whom = {"task": name, "observer": str(observer), "unit": str(unit), "units": units, "relation": str(relation)}
@@ -228,22 +216,3 @@ def _costs(sweep: Sweep, points: list[Point], tasks: dict[str, Task]) -> list[Js
         cost = tuning_cost([event for event, _ in runs], delta, relation, shared_noise=shared, sees_every_run=server)
         costs.append(whom | {"assumptions": list(assumptions)} | cost)
     return costs
-
-
-def _common(points: list[Json]) -> str:
-    """The values that all points share."""
-    same = {key: value for key, value in points[0].items() if all(point[key] == value for point in points)}
-    return ", ".join(f"{key} = {value}" for key, value in same.items()) or "whatever the values"
-
-
-@contextmanager
-def points_progress(points: int) -> Iterator[Callable[[float], None]]:
-    """A bar over the work of all points, on a terminal; nothing otherwise."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    columns = (TextColumn(f"{points} points"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
-        work = bar.add_task("", total=1.0)
-        yield lambda share: bar.update(work, completed=share)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from http.client import HTTPException
 from pathlib import Path
@@ -37,6 +37,13 @@ class Source(NamedTuple):
     name: str
     forms: tuple[tuple[File, ...], ...]
     other_folder: str | None = None  # a second name for the folder
+
+
+def published(checksums: Mapping[str, str], *mirrors: str) -> tuple[File, ...]:
+    """Files that lie under their own names at each mirror; without mirrors they can only be found."""
+    return tuple(
+        File(name, checksum, tuple(mirror + name for mirror in mirrors)) for name, checksum in checksums.items()
+    )
 
 
 def cache_folder() -> Path:
@@ -77,15 +84,12 @@ def obtain(source: Source) -> tuple[Path, ...]:
 
 def fetch(source: Source) -> tuple[Path, ...]:
     """Download the first form into the cache."""
-    folder = cache_folder() / source.name
-    paths = []
-    for file in source.forms[0]:
-        path = folder / file.name
+    paths = tuple(cache_folder() / source.name / file.name for file in source.forms[0])
+    for file, path in zip(source.forms[0], paths, strict=True):
         problem = _download(file, path)
         if problem:
             raise InvalidInput("data set", source.name, _not_here(source, problem))
-        paths.append(path)
-    return tuple(paths)
+    return paths
 
 
 def check(contents: bytes, checksum: str, what: str) -> None:
@@ -123,7 +127,7 @@ def _download(file: File, path: Path) -> str | None:
                 stream.writelines(_blocks(url))
                 stream.flush()
                 problem = _mismatch(Path(stream.name), file.checksum)
-                if problem is not None:
+                if problem:
                     raise OSError(f"corrupt, {problem}")
             return None
         except (OSError, HTTPException) as error:

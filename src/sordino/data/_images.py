@@ -15,66 +15,34 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from sordino.data._files import File, Source, check, obtain
+from sordino.data._files import Source, check, obtain, published
 from sordino.data._records import Dataset
 from sordino.errors import require
 
-
-def _idx_source(name: str, mirrors: tuple[str, ...], sha256: dict[str, str]) -> Source:
-    files = (
-        File(f"{part}-ubyte.gz", f"sha256:{digest}", tuple(f"{mirror}{part}-ubyte.gz" for mirror in mirrors))
-        for part, digest in sha256.items()
-    )
-    return Source(name, (tuple(files),))
-
-
-MNIST = _idx_source(
-    "mnist",
-    ("https://ossci-datasets.s3.amazonaws.com/mnist/", "http://yann.lecun.com/exdb/mnist/"),
-    {
-        "train-images-idx3": "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-        "train-labels-idx1": "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-        "t10k-images-idx3": "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-        "t10k-labels-idx1": "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-    },
-)
-FASHION_MNIST = _idx_source(
-    "fashion-mnist",
-    ("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",),
-    {
-        "train-images-idx3": "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
-        "train-labels-idx1": "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
-        "t10k-images-idx3": "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
-        "t10k-labels-idx1": "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
-    },
-)
+_MNIST = {
+    "train-images-idx3-ubyte.gz": "sha256:440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+    "train-labels-idx1-ubyte.gz": "sha256:3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+    "t10k-images-idx3-ubyte.gz": "sha256:8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+    "t10k-labels-idx1-ubyte.gz": "sha256:f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+}
+_FASHION_MNIST = {
+    "train-images-idx3-ubyte.gz": "sha256:3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+    "train-labels-idx1-ubyte.gz": "sha256:a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+    "t10k-images-idx3-ubyte.gz": "sha256:346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+    "t10k-labels-idx1-ubyte.gz": "sha256:67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
+}
+_CIFAR10 = {"cifar-10-binary.tar.gz": "md5:c32a1d4ab5d03f1284b67883e8d87530"}
+# The same records as arrays x_train, y_train, x_test, y_test.
+_CIFAR10_ARRAYS = {"cifar10.npz": "sha256:a44cc18e4ad961b5158c7da062a6232fb65938b615bf013046199b823b75c43d"}
+_CIFAR100 = {"cifar-100-binary.tar.gz": "md5:03b5dce01913d631647c71ecec9e9cb8"}
 _TORONTO = "https://www.cs.toronto.edu/~kriz/"
-CIFAR10 = Source(
-    "cifar10",
-    (
-        (
-            File(
-                "cifar-10-binary.tar.gz",
-                "md5:c32a1d4ab5d03f1284b67883e8d87530",
-                (f"{_TORONTO}cifar-10-binary.tar.gz",),
-            ),
-        ),
-        # The same records as arrays x_train, y_train, x_test, y_test.
-        (File("cifar10.npz", "sha256:a44cc18e4ad961b5158c7da062a6232fb65938b615bf013046199b823b75c43d"),),
-    ),
+_MNIST_MIRRORS = ("https://ossci-datasets.s3.amazonaws.com/mnist/", "http://yann.lecun.com/exdb/mnist/")
+MNIST = Source("mnist", (published(_MNIST, *_MNIST_MIRRORS),))
+FASHION_MNIST = Source(
+    "fashion-mnist", (published(_FASHION_MNIST, "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"),)
 )
-CIFAR100 = Source(
-    "cifar100",
-    (
-        (
-            File(
-                "cifar-100-binary.tar.gz",
-                "md5:03b5dce01913d631647c71ecec9e9cb8",
-                (f"{_TORONTO}cifar-100-binary.tar.gz",),
-            ),
-        ),
-    ),
-)
+CIFAR10 = Source("cifar10", (published(_CIFAR10, _TORONTO), published(_CIFAR10_ARRAYS)))
+CIFAR100 = Source("cifar100", (published(_CIFAR100, _TORONTO),))
 # MD5 alone can be forged, so each member of CIFAR-10's archive is checked by its own SHA-1 too.
 CIFAR10_MEMBERS = {
     "data_batch_1.bin": "sha1:aadd24acce27caa71bf4b10992e9e7b2d74c2540",

@@ -8,23 +8,13 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from sordino.data._files import File, Source, obtain
+from sordino.data._files import Source, obtain, published
 from sordino.data._records import Dataset
 from sordino.errors import require
 
-TINY_SHAKESPEARE = Source(
-    "tiny-shakespeare",
-    (
-        (
-            File(
-                "input.txt",
-                "sha256:86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
-                ("https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",),
-            ),
-        ),
-    ),
-    other_folder="tinyshakespeare",
-)
+_FILE = {"input.txt": "sha256:86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"}
+_ADDRESS = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/"
+TINY_SHAKESPEARE = Source("tiny-shakespeare", (published(_FILE, _ADDRESS),), other_folder="tinyshakespeare")
 VOCABULARY = "\n !$&',-.3:;?ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _WINDOW = 80
 _FEWEST_CHARACTERS = 1000

@@ -17,7 +17,7 @@ import csv
 import importlib
 import os
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +46,8 @@ def load_npz(folder: str, *, classes: int | None = None) -> Dataset:
     _require_same_shape(test_file, x_test, clients[0], x)
     owner = np.repeat(np.arange(len(parts), dtype=np.int32), [len(labels) for _, labels in parts])
     names = tuple(file.stem for file in clients)
-    dataset = _dataset(f"npz:{folder}", x, y, x_test, y_test, owner, names, classes)
-    return dataset._replace(tests_clients=None)
+    dataset = Dataset(f"npz:{folder}", x, y, x_test, y_test, 0, owner, names, tests_clients=None)
+    return _with_classes(dataset, classes)
 
 
 def load_csv(file: str, *, classes: int | None = None) -> Dataset:
@@ -60,22 +60,18 @@ def load_csv(file: str, *, classes: int | None = None) -> Dataset:
     for column in ("client", "label"):
         require(column in header, f"{file}: columns", header, f"`{column}` is missing: add it to the first line")
     require(bool(rows), "csv", file, "holds no records: add one row for each record below the first line")
+    remedy = f"write {len(header)} values, one for each column"
     for number, row in enumerate(rows, start=2):
-        require(
-            len(row) == len(header), f"{file}: row {number}", row, f"write {len(header)} values, one for each column"
-        )
+        require(len(row) == len(header), f"{file}: row {number}", row, remedy)
     names = [name for name in header if name not in ("client", "label", "split")]
     require(bool(names), f"{file}: columns", header, "there are no features: add columns of numbers")
     columns = dict(zip(header, zip(*rows, strict=True), strict=True))
-    x = np.stack([_numbers(file, name, columns[name]) for name in names], axis=1)
+    x = np.stack([_numbers(file, name, columns[name]) for name in names], axis=1).astype(np.float32)
     y = _labels(f"{file}: label", _numbers(file, "label", columns["label"]))
     test = _test_rows(file, columns.get("split"), len(y))
     named = np.array([name.strip() for name in columns["client"]])  # spaces around a name do not make another client
-    client_names, owner = np.unique(named[~test], return_inverse=True)
-    clients = tuple(str(name) for name in client_names)
-    x = x.astype(np.float32)
-    dataset = _dataset(f"csv:{file}", x[~test], y[~test], x[test], y[test], owner.astype(np.int32), clients, classes)
-    return dataset._replace(tests_clients=not {*named[test]}.isdisjoint(clients))
+    dataset = Dataset(f"csv:{file}", x[~test], y[~test], x[test], y[test], 0)
+    return _with_classes(_with_clients(dataset, named[~test], named[test]), classes)
 
 
 def load_hugging_face(
@@ -98,34 +94,33 @@ def load_hugging_face(
         require(column in train.column_names, f"hf:{name}: {option}", column, f"no such column: use one of {known}")
     features, labels = _hub_columns(name, train, x, y)
     test = _hub_columns(name, splits["test"], x, y) if "test" in splits else (features[:0], labels[:0])
-    if client is None:
-        return _dataset(f"hf:{name}", features, labels, *test, None, (), classes)
-    client_names, owner = np.unique(np.array([str(value) for value in train[client]]), return_inverse=True)
-    clients = tuple(str(value) for value in client_names)
-    dataset = _dataset(f"hf:{name}", features, labels, *test, owner.astype(np.int32), clients, classes)
-    if "test" not in splits or client not in splits["test"].column_names:
-        return dataset._replace(tests_clients=None)
-    return dataset._replace(tests_clients=not {str(value) for value in splits["test"][client]}.isdisjoint(clients))
+    dataset = Dataset(f"hf:{name}", features, labels, *test, 0)
+    if client is not None:
+        tested = "test" in splits and client in splits["test"].column_names
+        dataset = _with_clients(dataset, train[client], splits["test"][client] if tested else None)
+    return _with_classes(dataset, classes)
 
 
-def _dataset(
-    name: str,
-    x: Features,
-    y: Labels,
-    x_test: Features,
-    y_test: Labels,
-    client: NDArray[np.int32] | None,
-    client_names: tuple[str, ...],
-    classes: int | None,
-) -> Dataset:
-    require(len(y) > 0, "data set", name, "holds no training records: add some")
-    for client_name in client_names:
-        require_name(f"{name}: client", client_name)
-    counted = 1 + int(max(y.max(), y_test.max(initial=0)))
-    if classes is not None:
-        require(isinstance(classes, int) and classes >= 1, "classes", classes, "must be a whole number, at least 1")
-        require(counted <= classes, "classes", classes, f"{name} has the label {counted - 1}: give at least {counted}")
-    return Dataset(name, x, y, x_test, y_test, classes or counted, client, client_names, classes is None)
+def _with_clients(dataset: Dataset, owners: Iterable[object], test_owners: Iterable[object] | None) -> Dataset:
+    """The data set with its natural clients: the owners of its records, and of test records unless they are unknown."""
+    names, owner = np.unique([str(name) for name in owners], return_inverse=True)
+    clients = tuple(map(str, names))
+    tests = None if test_owners is None else not set(clients).isdisjoint(map(str, test_owners))
+    return dataset._replace(client=owner.astype(np.int32), client_names=clients, tests_clients=tests)
+
+
+def _with_classes(dataset: Dataset, classes: int | None) -> Dataset:
+    """The data set, checked, with the number of its classes."""
+    require(len(dataset.y) > 0, "data set", dataset.name, "holds no training records: add some")
+    for client in dataset.client_names:
+        require_name(f"{dataset.name}: client", client)
+    largest = int(max(dataset.y.max(), dataset.y_test.max(initial=0)))
+    if classes is None:
+        return dataset._replace(classes=largest + 1, classes_counted=True)
+    require(isinstance(classes, int) and classes >= 1, "classes", classes, "must be a whole number, at least 1")
+    remedy = f"{dataset.name} has the label {largest}: give at least {largest + 1}"
+    require(largest < classes, "classes", classes, remedy)
+    return dataset._replace(classes=classes)
 
 
 def _read_npz(file: Path) -> tuple[Features, Labels]:
@@ -153,9 +148,8 @@ def _features(field: str, values: NDArray[Any]) -> Features:
     require(numeric, field, str(values.dtype), "must be numbers, one row for each record")
     if values.dtype == np.int32:
         return values
-    require(
-        bool(np.isfinite(values).all()), field, "NaN or infinity", "leave such records out, or replace these values"
-    )
+    finite = bool(np.isfinite(values).all())
+    require(finite, field, "NaN or infinity", "leave such records out, or replace these values")
     return values.astype(np.float32)
 
 
@@ -169,10 +163,7 @@ def _labels(field: str, values: NDArray[Any]) -> Labels:
 
 
 def _numbers(file: str, column: str, texts: tuple[str, ...]) -> NDArray[np.float64]:
-    try:
-        values = np.array(texts, np.float64)
-    except ValueError:
-        values = np.array([_number(text) for text in texts])
+    values = np.array([_number(text) for text in texts])
     wrong = np.flatnonzero(~np.isfinite(values))
     if len(wrong):
         row = int(wrong[0])

@@ -12,7 +12,6 @@ records / clients. A partition depends only on the data, the scheme, the number 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from os import PathLike
 
 import numpy as np
@@ -30,10 +29,8 @@ _MOST_BARS = 50
 def partition(dataset: Dataset, scheme: str, clients: int | None = None, seed: int = 0) -> FederatedData:
     """Assign the training records of a data set to `clients` clients; leave the number out for "natural"."""
     require(seed >= 0, "seed", seed, "use 0 or more")
-    if scheme == "natural":
-        order, size = _natural(dataset, clients)
-    else:
-        order, size = _dealer(scheme)(dataset, _checked_clients(dataset, clients), np.random.default_rng(seed))
+    natural = scheme == "natural"
+    order, size = _natural(dataset, clients) if natural else _deal(scheme, dataset, clients, seed)
     return FederatedData(
         dataset.x[order],
         dataset.y[order],
@@ -42,11 +39,11 @@ def partition(dataset: Dataset, scheme: str, clients: int | None = None, seed: i
         dataset.x_test,
         dataset.y_test,
         dataset.classes,
-        dataset.client_names if scheme == "natural" else (),
-        dataset.classes_counted,
-        dataset.tests_clients if scheme == "natural" else False,
-        dataset.overlapping,
-        dealt_anew=scheme != "natural" and dataset.client is not None,
+        names=dataset.client_names if natural else (),
+        classes_counted=dataset.classes_counted,
+        tests_clients=dataset.tests_clients if natural else False,
+        overlapping=dataset.overlapping,
+        dealt_anew=dataset.client is not None and not natural,
         dealt_by_label=dataset.split_by_label or scheme.startswith(("shards", "dirichlet")),
     )
 
@@ -83,9 +80,8 @@ def _checked_clients(dataset: Dataset, clients: int | None) -> int:
     if clients is None:
         raise InvalidInput("clients", None, "give the number of clients; only the natural partition has one of its own")
     require(clients >= 1, "clients", clients, "use 1 or more")
-    require(
-        clients <= records, "clients", clients, f"{dataset.name} has {records} records: use at most one client each"
-    )
+    remedy = f"{dataset.name} has {records} records: use at most one client each"
+    require(clients <= records, "clients", clients, remedy)
     return clients
 
 
@@ -101,24 +97,57 @@ def _natural(dataset: Dataset, clients: int | None) -> Dealt:
 
 # --- Schemes with a number of clients ----------------------------------------------------------------------------
 
-Dealer = Callable[[Dataset, int, np.random.Generator], Dealt]
-SCHEMES = ("iid", "shards:K", "dirichlet:A", "quantity:A")
+
+def _iid(dataset: Dataset, clients: int, rng: np.random.Generator, _: float) -> Dealt:
+    return rng.permutation(len(dataset.y)), _even(len(dataset.y), clients)
 
 
-def _dealer(scheme: str) -> Dealer:
-    name, _, parameter = scheme.partition(":")
-    if scheme == "iid":
-        return _iid
-    if name == "shards":
-        return _shards(int(_parameter(scheme, parameter, whole=True)))
-    if name == "dirichlet":
-        return _dirichlet(_parameter(scheme, parameter))
-    if name == "quantity":
-        return _quantity(_parameter(scheme, parameter))
-    raise InvalidInput("partition", scheme, f"unknown: use one of {', '.join(SCHEMES)}, natural")
+def _quantity(dataset: Dataset, clients: int, rng: np.random.Generator, concentration: float) -> Dealt:
+    records = len(dataset.y)
+    share = rng.dirichlet(np.full(clients, concentration))
+    # One record each; the rest by share, rounding the cumulative sum of the shares down.
+    edges = np.floor(np.cumsum(share) * (records - clients)).astype(np.int64)
+    edges[-1] = records - clients
+    return rng.permutation(records), 1 + np.diff(np.minimum(edges, records - clients), prepend=0)
 
 
-def _parameter(scheme: str, text: str, *, whole: bool = False) -> float:
+def _shards(dataset: Dataset, clients: int, rng: np.random.Generator, each: float) -> Dealt:
+    """If a class is not a multiple of the shard, a shard holds two classes and a client may have more than k."""
+    records, per_client = len(dataset.y), int(each)
+    shards = per_client * clients
+    remedy = f"{clients} clients need {shards} shards of {records} records: use fewer clients or shards"
+    require(shards <= records, "partition", f"shards:{per_client}", remedy)
+    length = _even(records, shards)
+    dealt = rng.permutation(shards)
+    order = _shuffled_by_label(dataset.y, rng)[_ranges(_starts(length)[dealt], length[dealt])]
+    size = length[dealt].reshape(clients, per_client).sum(axis=1)
+    return _shuffled_within(order, size, rng), size
+
+
+def _dirichlet(dataset: Dataset, clients: int, rng: np.random.Generator, concentration: float) -> Dealt:
+    sizes = np.full(clients, len(dataset.y) // clients)
+    pool = np.bincount(dataset.y, minlength=dataset.classes)
+    proportions = rng.dirichlet(np.full(dataset.classes, concentration), clients)
+    count = _label_counts(proportions, sizes, pool, rng)
+    start = _starts(pool) + np.cumsum(count, axis=0) - count  # of each client's run in each class's pool
+    order = _shuffled_by_label(dataset.y, rng)[_ranges(start.ravel(), count.ravel())]
+    return _shuffled_within(order, sizes, rng), sizes
+
+
+# By their spelling: K is a whole number, A a number.
+SCHEMES = {"iid": _iid, "shards:K": _shards, "dirichlet:A": _dirichlet, "quantity:A": _quantity}
+
+
+def _deal(scheme: str, dataset: Dataset, clients: int | None, seed: int) -> Dealt:
+    name, _, text = scheme.partition(":")
+    spelling = next((known for known in SCHEMES if known == scheme or known.startswith(f"{name}:")), None)
+    if spelling is None:
+        raise InvalidInput("partition", scheme, f"unknown: use one of {', '.join(SCHEMES)}, natural")
+    parameter = 0.0 if spelling == name else _parameter(scheme, text, whole=spelling.endswith("K"))
+    return SCHEMES[spelling](dataset, _checked_clients(dataset, clients), np.random.default_rng(seed), parameter)
+
+
+def _parameter(scheme: str, text: str, *, whole: bool) -> float:
     example, kind = ("shards:5", "a whole number") if whole else (f"{scheme.partition(':')[0]}:0.3", "a number")
     try:
         value = float(text)
@@ -127,51 +156,6 @@ def _parameter(scheme: str, text: str, *, whole: bool = False) -> float:
     good = 0 < value < np.inf and (not whole or value == int(value))
     require(good, "partition", scheme, f"needs {kind} above 0 after the colon, as in {example}")
     return value
-
-
-def _iid(dataset: Dataset, clients: int, rng: np.random.Generator) -> Dealt:
-    return rng.permutation(len(dataset.y)), _even(len(dataset.y), clients)
-
-
-def _quantity(concentration: float) -> Dealer:
-    def deal(dataset: Dataset, clients: int, rng: np.random.Generator) -> Dealt:
-        records = len(dataset.y)
-        share = rng.dirichlet(np.full(clients, concentration))
-        # One record each; the rest by share, rounding the cumulative sum of the shares down.
-        edges = np.floor(np.cumsum(share) * (records - clients)).astype(np.int64)
-        edges[-1] = records - clients
-        return rng.permutation(records), 1 + np.diff(np.minimum(edges, records - clients), prepend=0)
-
-    return deal
-
-
-def _shards(per_client: int) -> Dealer:
-    """If a class is not a multiple of the shard, a shard holds two classes and a client may have more than k."""
-
-    def deal(dataset: Dataset, clients: int, rng: np.random.Generator) -> Dealt:
-        records, shards = len(dataset.y), per_client * clients
-        remedy = f"{clients} clients need {shards} shards of {records} records: use fewer clients or shards"
-        require(shards <= records, "partition", f"shards:{per_client}", remedy)
-        length = _even(records, shards)
-        dealt = rng.permutation(shards)
-        order = _shuffled_by_label(dataset.y, rng)[_ranges(_starts(length)[dealt], length[dealt])]
-        size = length[dealt].reshape(clients, per_client).sum(axis=1)
-        return _shuffled_within(order, size, rng), size
-
-    return deal
-
-
-def _dirichlet(concentration: float) -> Dealer:
-    def deal(dataset: Dataset, clients: int, rng: np.random.Generator) -> Dealt:
-        sizes = np.full(clients, len(dataset.y) // clients)
-        pool = np.bincount(dataset.y, minlength=dataset.classes)
-        proportions = rng.dirichlet(np.full(dataset.classes, concentration), clients)
-        count = _label_counts(proportions, sizes, pool, rng)
-        start = _starts(pool) + np.cumsum(count, axis=0) - count  # of each client's run in each class's pool
-        order = _shuffled_by_label(dataset.y, rng)[_ranges(start.ravel(), count.ravel())]
-        return _shuffled_within(order, sizes, rng), sizes
-
-    return deal
 
 
 def _label_counts(

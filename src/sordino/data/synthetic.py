@@ -26,8 +26,7 @@ class Quadratics(NamedTuple):
     minimum: float  # f(w*)
 
     @property
-    def clients(self) -> tuple[Array, Array]:
-        """What `quadratic_loss` takes, for all clients."""
+    def clients(self) -> tuple[Array, Array]:  # as `quadratic_loss` takes them
         return self.A, self.centers
 
 
@@ -81,8 +80,7 @@ class LinearRegression(NamedTuple):
     minimum: float
 
     @property
-    def clients(self) -> tuple[Array, Array]:
-        """What `squared_residual` takes, for all clients."""
+    def clients(self) -> tuple[Array, Array]:  # as `squared_residual` takes them
         return self.x, self.y
 
 
@@ -157,15 +155,7 @@ class LinearProblem(NamedTuple):
 
 
 def linear_problem(
-    seed: int,
-    M: int,
-    n: int,
-    d: int,
-    loss: str = "ridge",
-    *,
-    l2: float = 0.0,
-    spread: float = 0.0,
-    noise: float = 0.1,
+    seed: int, M: int, n: int, d: int, loss: str = "ridge", *, l2: float = 0.0, spread: float = 0.0, noise: float = 0.1
 ) -> LinearProblem:
     """M clients with n records each, x uniform on the sphere, and the minimiser of their empirical objective.
 
@@ -200,9 +190,8 @@ def _minimise(x: Array, y: Array, loss: str, l2: float) -> tuple[Array, float]:
             w = w - np.linalg.solve((x * (p * (1 - p))[:, None]).T @ x / n + l2 * np.eye(d), gradient)
         return w, float(np.mean(np.logaddexp(0, -y * (x @ w))) + l2 / 2 * w @ w)
     if loss in ("absolute", "hinge"):
-        require(
-            l2 == 0, "l2", l2, f"the minimiser of the {loss} loss is known only without a regulariser: leave it out"
-        )
+        remedy = f"the minimiser of the {loss} loss is known only without a regulariser: leave it out"
+        require(l2 == 0, "l2", l2, remedy)
         return _linear_program(x, y, loss)
     raise InvalidInput("loss", loss, "use one of ridge, logit, absolute, hinge")
 
@@ -226,7 +215,6 @@ def _linear_program(x: Array, y: Array, loss: str) -> tuple[Array, float]:
         return float(np.mean(np.abs(x @ w - y) if loss == "absolute" else np.maximum(0, 1 - y * (x @ w))))
 
     w = min(w, -w, key=primal)
-    require(
-        abs(primal(w) - minimum) < 1e-6, "loss", loss, "the linear program was not solved accurately: change the data"
-    )
+    accurate = abs(primal(w) - minimum) < 1e-6
+    require(accurate, "loss", loss, "the linear program was not solved accurately: change the data")
     return np.asarray(w), minimum

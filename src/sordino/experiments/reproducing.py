@@ -6,19 +6,18 @@ import contextlib
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from sordino.config import tasks_of
 from sordino.errors import InvalidInput, require
 from sordino.experiments.provenance import Calls
 from sordino.experiments.specs import Point, Spec
-from sordino.planning import Plan, ResolvedPlan
 from sordino.privacy.wording import TUNING_NOT_COVERED
 from sordino.report.results import Result
 from sordino.runs import Options, OutOfTime, Run, sweep
-from sordino.runs import Point as SweepPoint
 from sordino.tasks import Task
 from sordino.types import Vector
 
@@ -58,66 +57,37 @@ def reproduce(
         evaluate_every=spec.evaluate_every(quick), iterates=iterates, unfinished=unfinished, deadline=deadline
     )
     points, seeds = spec.points(quick), spec.seeds(quick)
-    groups, (tasks, resolved) = _by_task(points), _resolved(spec, points)
+    tasks = _tasks(spec, points)
+    ready = [point.config.point(tasks[point.config.task_key]) for point in points]  # mistakes come before any run
     if calls is not None:
         calls.note()
     runs: dict[tuple[int, int], Run] = {}  # by the number of the point and the seed
     with contextlib.suppress(OutOfTime):
-        for key, numbers in groups.items():
+        for key, task in tasks.items():
+            numbers = [number for number, point in enumerate(points) if point.config.task_key == key]
             cells = [(number, seed) for number in numbers for seed in seeds]
-            several = [_point(*resolved[number], seed) for number, seed in cells]
-            advance = _progress_of(progress, len(runs) // len(seeds), len(numbers), len(points))
-            sweep(several, tasks[key], options, progress=advance, finished=_keeping(runs, cells))
-    complete = [number for number in range(len(points)) if all((number, seed) in runs for seed in seeds)]
-    return [_outcome(points[number], tasks, [runs[number, seed] for seed in seeds]) for number in complete]
+            before = len(runs) // len(seeds)
+
+            def advance(share: float, before: int = before, here: int = len(numbers)) -> None:
+                if progress is not None:
+                    progress((before + share * here) / len(points))
+
+            def keep(place: int, run: Run, cells: list[tuple[int, int]] = cells) -> None:
+                runs[cells[place]] = run
+
+            seeded = [replace(ready[number], seed=seed) for number, seed in cells]
+            sweep(seeded, task, options, progress=advance, finished=keep)
+    return [
+        Outcome(point, tuple(runs[number, seed] for seed in seeds), tasks[point.config.task_key].minimiser)
+        for number, point in enumerate(points)
+        if all((number, seed) in runs for seed in seeds)
+    ]
 
 
-def _by_task(points: list[Point]) -> dict[str, list[int]]:
-    """The numbers of the points with the same task, by its key."""
-    groups: dict[str, list[int]] = {}
-    for number, point in enumerate(points):
-        groups.setdefault(point.config.task_key, []).append(number)
-    return groups
-
-
-def _resolved(spec: Spec, points: list[Point]) -> tuple[dict[str, Task], list[tuple[Plan, ResolvedPlan]]]:
-    """The tasks by their keys, and every plan with its resolution: mistakes are reported before anything runs."""
-    tasks: dict[str, Task] = {}
-    resolved = []
-    for point in points:
-        if point.config.task_key not in tasks:
-            tasks[point.config.task_key] = _task(spec, point)
-        plan = point.config.plan()
-        resolved.append((plan, point.config.resolve(plan, tasks[point.config.task_key])))
-    return tasks, resolved
-
-
-def _point(plan: Plan, resolved: ResolvedPlan, seed: int) -> SweepPoint:
-    return SweepPoint(plan, seed, resolved)
-
-
-def _outcome(point: Point, tasks: dict[str, Task], runs: list[Run]) -> Outcome:
-    return Outcome(point, tuple(runs), tasks[point.config.task_key].minimiser)
-
-
-def _progress_of(
-    progress: Callable[[float], None] | None, before: int, here: int, of: int
-) -> Callable[[float], None] | None:
-    """Turns the share of a group of `here` cells, with `before` done, into the share of all."""
-    return None if progress is None else lambda share: progress((before + share * here) / of)
-
-
-def _keeping(runs: dict[tuple[int, int], Run], cells: list[tuple[int, int]]) -> Callable[[int, Run], None]:
-    def keep(place: int, run: Run) -> None:
-        runs[cells[place]] = run
-
-    return keep
-
-
-def _task(spec: Spec, point: Point) -> Task:
-    """The task of a point; where its data are missing, the error says what the spec needs."""
+def _tasks(spec: Spec, points: list[Point]) -> dict[str, Task]:
+    """The tasks by their keys; where data are missing, the error says what the spec needs."""
     try:
-        return point.config.task()
+        return tasks_of(point.config for point in points)
     except InvalidInput as error:
         if not spec.file.needs:
             raise
@@ -128,11 +98,14 @@ def values_of(outcome: Outcome, metric: str) -> list[float]:
     """For each seed the figure that a paper would print: the mean over the last five rounds, or the highest."""
     if metric == "highest-accuracy":
         return [100 * max(row["accuracy"] for row in run.history) for run in outcome.runs]
-    key = "accuracy" if metric == "error" else metric
-    means = [statistics.fmean(row[key] for row in run.history[-5:]) for run in outcome.runs]
-    if metric == "accuracy":
-        return [100 * mean for mean in means]
-    return [100 - 100 * mean for mean in means] if metric == "error" else means
+    return [statistics.fmean(measured(row, metric) for row in run.history[-5:]) for run in outcome.runs]
+
+
+def measured(row: Result, metric: str) -> float:
+    """A metric of one evaluation, accuracy and error in per cent."""
+    if metric in ("accuracy", "error"):
+        return float(100 * row["accuracy"] if metric == "accuracy" else 100 - 100 * row["accuracy"])
+    return float(row[metric] if metric in row else row["not_private"][metric])
 
 
 METRICS = {
@@ -164,8 +137,9 @@ def result_of(spec: Spec, outcomes: list[Outcome], *, provenance: Result, quick:
     maps = [figure for figure in spec.file.figures if figure.kind == "heat-map"]
     spreads = [spread for figure in maps for spread in spreads_of(outcomes, figure.metric)]
     of = len(spec.points(quick))
-    so_far = [f"{len(outcomes)} of {of} cells"] if len(outcomes) < of else []
-    scope = ", ".join([*([spec.scope] if spec.scope else []), *so_far])
+    so_far = f"{len(outcomes)} of {of} cells" if len(outcomes) < of else ""
+    scope = ", ".join(filter(None, (spec.scope, so_far)))
+    promised = any(each["epsilon"] != "inf" for certificate in guarantees for each in certificate["guarantees"])
     return {
         "name": spec.name,
         **({"scope": scope} if scope else {}),
@@ -175,7 +149,7 @@ def result_of(spec: Spec, outcomes: list[Outcome], *, provenance: Result, quick:
         "rows": rows,
         **({"spreads": spreads} if spreads else {}),
         "guarantees": guarantees,
-        **({"choosing": {"note": TUNING_NOT_COVERED}} if _any_promise(guarantees) else {}),
+        **({"choosing": {"note": TUNING_NOT_COVERED}} if promised else {}),
         "provenance": provenance,
     }
 
@@ -188,10 +162,6 @@ def _changed(spec: Spec) -> str:
         f"Changed here: {', '.join(spec.changes)}. The following note, titles, names of rows and columns, and the "
         "paper's figures and claims describe the settings as shipped."
     )
-
-
-def _any_promise(certificates: list[Result]) -> bool:
-    return any(promise["epsilon"] != "inf" for each in certificates for promise in each["guarantees"])
 
 
 def spreads_of(outcomes: list[Outcome], metric: str) -> list[Result]:

@@ -14,12 +14,13 @@ A cell whose file is a sweep stands for all points; {section.key} in its texts i
 
 from __future__ import annotations
 
+import hashlib
 import re
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -99,8 +100,7 @@ class _File(_Strict):
     figures: tuple[FigureSpec, ...] = ()
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(NamedTuple):
     """One run of a spec: its cell, with the texts filled in, and its configuration."""
 
     cell: Cell
@@ -134,6 +134,11 @@ class Spec:
         """The part or the changes in words; None for the whole."""
         cells = [f"cells that match '{self.only}'"] if self.only else []
         return ", ".join([*cells, *self.changes]) or None
+
+    def suffix(self, quick: bool) -> str:
+        """The end of the names of files about less than the whole: -quick, and a digest of the scope."""
+        digest = f"-{hashlib.sha256(self.scope.encode()).hexdigest()[:8]}" if self.scope else ""
+        return "-quick" * quick + digest
 
     @property
     def full_name(self) -> str:
@@ -197,11 +202,8 @@ def _filled(text: str | None, values: dict[str, Any]) -> str | None:
 
     def value(match: re.Match[str]) -> str:
         if match[1] not in values:
-            raise InvalidInput(
-                "cell",
-                text,
-                f"{match[1]} has one value only: make it a grid, for instance {match[1]}={{ grid = [0.1] }}",
-            )
+            remedy = f"{match[1]} has one value only: make it a grid, for instance {match[1]}={{ grid = [0.1] }}"
+            raise InvalidInput("cell", text, remedy)
         found = values[match[1]]
         return f"{found:g}" if isinstance(found, int | float) else str(found)
 

@@ -11,49 +11,25 @@ from collections.abc import Callable
 from itertools import takewhile
 
 from sordino.errors import InvalidInput, require
-from sordino.models.cnn import cnn, cnn_small
-from sordino.models.linear import linear, moreau
-from sordino.models.logistic import logistic
-from sordino.models.mlp import mlp
-from sordino.models.model import (
-    Batch,
-    FlatLoss,
-    Linear,
-    Model,
-    Params,
-    classifier,
-    cross_entropy,
-    flat,
-    from_loss,
-    linear_of,
-    shapes_of,
-    weighted_mean,
-)
-from sordino.models.resnet20 import resnet20
-
-__all__ = [
-    "MODELS",
-    "Batch",
-    "FlatLoss",
-    "Linear",
-    "Model",
-    "Params",
-    "classifier",
-    "cnn",
-    "cnn_small",
-    "cross_entropy",
-    "flat",
-    "from_loss",
-    "get",
-    "linear",
-    "linear_of",
-    "logistic",
-    "mlp",
-    "moreau",
-    "resnet20",
-    "shapes_of",
-    "weighted_mean",
-]
+from sordino.models.cnn import cnn as cnn
+from sordino.models.cnn import cnn_small as cnn_small
+from sordino.models.linear import linear as linear
+from sordino.models.linear import moreau as moreau
+from sordino.models.logistic import logistic as logistic
+from sordino.models.mlp import mlp as mlp
+from sordino.models.model import Batch as Batch
+from sordino.models.model import FlatLoss as FlatLoss
+from sordino.models.model import Linear as Linear
+from sordino.models.model import Model as Model
+from sordino.models.model import Params as Params
+from sordino.models.model import classifier as classifier
+from sordino.models.model import cross_entropy as cross_entropy
+from sordino.models.model import flat as flat
+from sordino.models.model import from_loss as from_loss
+from sordino.models.model import linear_of as linear_of
+from sordino.models.model import shapes_of as shapes_of
+from sordino.models.model import weighted_mean as weighted_mean
+from sordino.models.resnet20 import resnet20 as resnet20
 
 MODELS: dict[str, Callable[..., Model]] = {
     make.__name__.replace("_", "-"): make for make in (cnn, cnn_small, logistic, mlp, resnet20)
@@ -86,13 +62,9 @@ def _spelled(name: str, known: list[str], text: str) -> dict[str, object]:
         raise InvalidInput("model", name, "it has no options: leave out the colon and the text after it")
     found: dict[str, object] = {}
     if "hidden" in known:
-        sizes = list(takewhile(_is_number, words))
+        sizes = list(takewhile(lambda word: word.removeprefix("-").isdecimal(), words))
         found["hidden"] = tuple(int(size) for size in sizes)
         words, known = words[len(sizes) :], [option for option in known if option != "hidden"]
         require(bool(sizes), "model", name, "write the hidden sizes as in 'mlp:300,300'")
     require(len(words) <= len(known), "model", name, "at most " + ", ".join(known) + " may follow the colon")
     return found | dict(zip(known, words, strict=False))
-
-
-def _is_number(word: str) -> bool:
-    return word.removeprefix("-").isdecimal()

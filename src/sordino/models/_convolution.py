@@ -23,14 +23,7 @@ from sordino.errors import require
 from sordino.models.model import Array
 
 
-def conv2d(
-    x: Array,
-    kernel: Array,
-    bias: Array | None = None,
-    *,
-    stride: int = 1,
-    padding: int = 0,
-) -> Array:
+def conv2d(x: Array, kernel: Array, bias: Array | None = None, *, stride: int = 1, padding: int = 0) -> Array:
     """[C, H, W, N] with `padding` zeros on each side, kernel [kh, kw, C, O] -> [O, H', W', N]."""
     kh, kw, channels, outputs = kernel.shape
     require(padding >= 0, "padding", padding, "must not be negative")
@@ -77,22 +70,13 @@ _product.defvjp(_product_forward, _product_backward)
 
 def max_pool2d(x: Array, window: int = 2) -> Array:
     """[C, H, W, N] -> [C, H // window, W // window, N]: the largest of each window; an incomplete edge is left out."""
-    return jnp.max(_tiles(x, window), axis=(2, 4))
-
-
-def avg_pool2d(x: Array, window: int = 2) -> Array:
-    """[C, H, W, N] -> [C, H // window, W // window, N]: the mean of each window; an incomplete edge is left out."""
-    return jnp.mean(_tiles(x, window), axis=(2, 4))
+    channels, height, width, records = x.shape
+    rows, columns = height // window, width // window
+    x = x[:, : rows * window, : columns * window]
+    return jnp.max(x.reshape(channels, rows, window, columns, window, records), axis=(2, 4))
 
 
 def _windows(x: Array, size: int, stride: int, axis: int) -> Array:
     """Stack, as a new first axis, the `size` shifts of x along one axis."""
     span = (x.shape[axis] - size) // stride * stride + 1
     return jnp.stack([lax.slice_in_dim(x, i, i + span, stride, axis) for i in range(size)])
-
-
-def _tiles(x: Array, window: int) -> Array:
-    channels, height, width, records = x.shape
-    rows, columns = height // window, width // window
-    x = x[:, : rows * window, : columns * window]
-    return x.reshape(channels, rows, window, columns, window, records)

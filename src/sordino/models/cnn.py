@@ -14,7 +14,7 @@ import jax
 
 from sordino.errors import require
 from sordino.models._convolution import conv2d, max_pool2d
-from sordino.models.mlp import Dense, dense, uniform
+from sordino.models.mlp import Dense, dense_layers, uniform
 from sordino.models.model import Array, Model, classifier
 from sordino.types import Key
 
@@ -57,12 +57,8 @@ def _network(
 
     def init(key: Key) -> CNN:
         key_first, key_second, key_dense = jax.random.split(key, 3)
-        layers = zip(jax.random.split(key_dense, len(sizes) - 1), sizes[:-1], sizes[1:], strict=True)
-        return CNN(
-            _conv(key_first, 1, channels[0]),
-            _conv(key_second, channels[0], channels[1]),
-            tuple(dense(k, inputs, outputs) for k, inputs, outputs in layers),
-        )
+        first, second = _conv(key_first, 1, channels[0]), _conv(key_second, *channels)
+        return CNN(first, second, dense_layers(key_dense, sizes))
 
     def logits(params: CNN, x: Array, weight: Array) -> Array:
         del weight

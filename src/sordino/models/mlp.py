@@ -30,7 +30,6 @@ class Dense(NamedTuple):
     bias: Array  # [outputs]
 
     def __call__(self, x: Array) -> Array:
-        """Map a batch."""
         return x @ self.weight.T + self.bias
 
 
@@ -46,6 +45,12 @@ def dense(key: Key, inputs: int, outputs: int) -> Dense:
     return Dense(uniform(key_weight, (outputs, inputs), inputs), uniform(key_bias, (outputs,), inputs))
 
 
+def dense_layers(key: Key, sizes: Sequence[int]) -> tuple[Dense, ...]:
+    """Return layers from each size to the next, with random weights and biases."""
+    keys = jax.random.split(key, len(sizes) - 1)
+    return tuple(dense(k, inputs, outputs) for k, (inputs, outputs) in zip(keys, pairwise(sizes), strict=True))
+
+
 class Normed(NamedTuple):
     """x -> norm(x W^T) over a batch, without a bias, which standardising would remove."""
 
@@ -53,15 +58,11 @@ class Normed(NamedTuple):
     norm: Norm
 
     def __call__(self, x: Array, record_weight: Array) -> Array:
-        """Map a batch, with the weights of its records."""
         return self.norm.scale * by_batch((x @ self.weight.T).T, record_weight).T + self.norm.shift
 
 
 def mlp(
-    input_shape: tuple[int, ...],
-    classes: int,
-    hidden: Sequence[int] = (),
-    norm: Literal["none", "batch"] = "none",
+    input_shape: tuple[int, ...], classes: int, hidden: Sequence[int] = (), norm: Literal["none", "batch"] = "none"
 ) -> Model:
     """Return the network inputs - hidden[0] - ... - classes on the flattened record."""
     hidden = tuple(hidden)
@@ -71,10 +72,9 @@ def mlp(
     sizes = (math.prod(input_shape), *hidden, classes)
 
     def init(key: Key) -> tuple[Dense | Normed, ...]:
-        keys = jax.random.split(key, len(sizes) - 1)
-        layers = [dense(k, inputs, outputs) for k, (inputs, outputs) in zip(keys, pairwise(sizes), strict=True)]
+        layers = dense_layers(key, sizes)
         if norm == "none":
-            return tuple(layers)
+            return layers
         return (*(Normed(layer.weight, identity(len(layer.bias))) for layer in layers[:-1]), layers[-1])
 
     def logits(params: tuple[Any, ...], x: Array, weight: Array) -> Array:

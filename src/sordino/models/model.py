@@ -84,7 +84,6 @@ class FlatLoss:
     linear: Linear | None = None
 
     def __call__(self, w: Vector, batch: Batch) -> Array:
-        """The mean loss over a batch."""
         return self.loss(self.unravel(w), batch)
 
 

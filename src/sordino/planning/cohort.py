@@ -29,15 +29,15 @@ class Cohort:
 
     def planned(self, clients: int) -> float:
         """The divisor of the mean."""
-        raise NotImplementedError
+        return float(self.capacity(clients))
 
     def draw(self, key: Key, clients: int) -> tuple[jax.Array, jax.Array]:
         """Client numbers and mask."""
         raise NotImplementedError
 
     def sampling(self, clients: int) -> sampling.Sampling:
-        """The sampling that its privacy is accounted by."""
-        raise NotImplementedError
+        """The sampling that its privacy is accounted by; as if everybody always came, if not overridden."""
+        return sampling.Full()
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,8 @@ class FullCohort(Cohort):
     def capacity(self, clients: int) -> int:
         return clients
 
-    def planned(self, clients: int) -> float:
-        return float(clients)
-
     def draw(self, key: Key, clients: int) -> tuple[jax.Array, jax.Array]:
         return jnp.arange(clients), jnp.ones(clients, bool)
-
-    def sampling(self, clients: int) -> sampling.Sampling:
-        return sampling.Full()
 
     def __str__(self) -> str:
         return "full"
@@ -102,9 +96,6 @@ class FixedCohort(Cohort):
     def capacity(self, clients: int) -> int:
         return self.size
 
-    def planned(self, clients: int) -> float:
-        return float(self.size)
-
     def draw(self, key: Key, clients: int) -> tuple[jax.Array, jax.Array]:
         return _distinct(key, self.size, clients), jnp.ones(self.size, bool)
 
@@ -132,9 +123,6 @@ class UnreliableCohort(Cohort):
         key_number, key_who = jax.random.split(key)
         number = jax.random.randint(key_number, (), self.low, self.high + 1)
         return _distinct(key_who, self.high, clients), jnp.arange(self.high) < number
-
-    def sampling(self, clients: int) -> sampling.Sampling:
-        return sampling.Full()  # as if everybody always came
 
     def __str__(self) -> str:
         return f"unreliable:{self.low}-{self.high}"

@@ -29,11 +29,11 @@ def sampling_of(plan: Arguments, clients: int) -> Sampling:
     return Full() if memory_by_number(plan) else plan.cohort.sampling(clients)
 
 
-def client_views(plan: Arguments, method: Method, event: Event, trust: Trust, clients: int) -> list[View]:
+def client_views(plan: Arguments, method: Method, event: Event, clients: int) -> list[View]:
     """The views of the server and of a model user; `event` is what the noise makes of one round."""
-    if trust is Trust.NONE:
+    if plan.trusted is Trust.NONE:
         return [View(Observer.SERVER, event, Full()), View(Observer.MODEL_USER, event, Full())]
-    if trust is Trust.CENTRAL:
+    if plan.trusted is Trust.CENTRAL:
         bare = NonPrivate("the server sees every update without noise")
         amplified = sampling_of(plan, clients) if plan.noise.amplified else Full()
         return [

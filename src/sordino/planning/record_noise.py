@@ -23,11 +23,10 @@ from typing import TypeAlias
 import numpy as np
 
 from sordino.errors import Refused, require
-from sordino.mechanisms.gaussian import Gaussian as GaussianNoise
-from sordino.mechanisms.gaussian import GaussianRequest, scaled_std
+from sordino.mechanisms.gaussian import GaussianRequest, gaussian_event, scaled_std
 from sordino.planning.arguments import Arguments
 from sordino.planning.cohort import FullCohort, UnreliableCohort
-from sordino.planning.record_clients import MeanOfRecords, Numbers, RecordClients
+from sordino.planning.record_clients import Numbers, RecordClients
 from sordino.privacy import published, wording
 from sordino.privacy.accountants import epsilon_of
 from sordino.privacy.calibration import calibrate, calibrate_gaussian
@@ -97,7 +96,7 @@ def _multiplier(plan: Arguments, noise: GaussianRequest, clients: RecordClients,
         remedy = "Theorem 2.1 speaks of repeated samples: calibrate one pass numerically"
         require(not clients.one_pass, "calibration", "theorem-2.1", remedy)
         sigma = clients.lipschitz[i] * published.minibatch_theorem_2_1(int(n), plan.rounds, K, epsilon, delta)
-        return float(sigma * clients.weight[i] / clients.mean(i).sensitivity(REPLACE_ONE))
+        return float(sigma * clients.weight[i] / clients.sensitivity[i])
     if clients.one_pass:
         return gaussian_noise_multiplier(epsilon, delta)
     return _least(epsilon, delta, plan.rounds * clients.releases, clients.sampling(i))
@@ -161,7 +160,7 @@ def _cost_behind_shuffler(plan: Arguments, clients: RecordClients) -> Callable[[
     @functools.cache  # many clients are alike
     def better(x: float, sampling: Sampling, delta: float, hidden_among: int) -> Event:
         """Shuffled or not, whichever promises more. Both hold."""
-        message = GaussianNoise(2 * L * x).event(MeanOfRecords(1.0, L, K), REPLACE_ONE, 1)
+        message = gaussian_event(2 * L * x, 2 * L / K)
         plain, hidden = sampled(message, sampling), shuffled_event(x, hidden_among, sampling, plan.rounds, delta)
         costs = [(epsilon_of(Repeated(e, plan.rounds), delta, REPLACE_ONE), e) for e in (plain, hidden) if e]
         return min(costs, key=lambda cost: cost[0])[1]

@@ -24,8 +24,9 @@ def memory_by_number(plan: Arguments) -> bool:
     return plan.method.privacy.memory is not Memory.NONE and isinstance(plan.cohort, FixedCohort)
 
 
-def about_noise(plan: Arguments, trust: Trust, clients: int) -> Iterator[Warning]:
+def about_noise(plan: Arguments, clients: int) -> Iterator[Warning]:
     """What every certificate of this noise, cohort and trust must say."""
+    trust = plan.trusted
     if trust is not Trust.NONE and plan.relation is Relation.ADD_REMOVE:
         # Sums are divided by the planned number: divided by the realised one, they would show that a client has gone.
         everybody = isinstance(plan.cohort, FullCohort)

@@ -20,22 +20,12 @@ from functools import lru_cache
 import numpy as np
 
 from sordino.errors import InvalidInput, Refused, require
+from sordino.privacy import events
 from sordino.privacy.concentrated import zcdp_delta, zcdp_epsilon
-from sordino.privacy.events import (
-    ByHolder,
-    FiniteLoss,
-    Gaussian,
-    Laplace,
-    NonPrivate,
-    Parallel,
-    Pure,
-    ZeroConcentrated,
-    parts_of,
-)
 from sordino.privacy.gaussian import compose_mu, gaussian_delta, gaussian_epsilon
 from sordino.privacy.numeric import compose_losses, convolutions, leaf_loss, loss_range
 from sordino.privacy.pure import pure_delta, pure_epsilon, require_releases
-from sordino.privacy.tally import held_by, mus, pure_bound, tally_of
+from sordino.privacy.tally import mus, pure_bound, tally_of
 from sordino.types import Event, Relation
 
 _SMALLEST_PLD_DELTA = 1e-12  # below it the library's truncation of tails could matter
@@ -48,9 +38,9 @@ class Account:
     """An event, accounted: `epsilon(delta)` and `delta(epsilon)` by the accountant of this name."""
 
     accountant: str
-    claims: tuple[str, ...]  # published guarantees of parts of the event that are false
     _epsilon: Callable[[float], float]
     _delta: Callable[[float], float]
+    claims: tuple[str, ...] = ()  # published guarantees of parts of the event that are false
 
     def epsilon(self, delta: float) -> float:
         """The least epsilon that is proven at this delta (infinity if none is)."""
@@ -63,13 +53,13 @@ class Account:
         return self._delta(epsilon)
 
 
-_NOT_PRIVATE = Account("none: a release is not private", (), lambda _: math.inf, lambda _: 1.0)
+_NOT_PRIVATE = Account("none: a release is not private", lambda _: math.inf, lambda _: 1.0)
 
 
 @lru_cache(maxsize=10_000)  # a sweep asks the same again for every point
 def epsilon_of(event: Event, delta: float, relation: Relation | str = Relation.ADD_REMOVE) -> float:
     """The least proven epsilon of `event` at `delta`."""
-    return _epsilon_of(event, delta, Relation.parse(relation))
+    return account_of(event, relation).epsilon(delta)
 
 
 def delta_of(event: Event, epsilon: float, relation: Relation | str = Relation.ADD_REMOVE) -> float:
@@ -86,30 +76,23 @@ def forget_accounts() -> None:
     """Empty the caches, to time an account or to free its memory."""
     epsilon_of.cache_clear()
     _account_of.cache_clear()
-    _epsilon_of.cache_clear()
     leaf_loss.cache_clear()
-
-
-@lru_cache(maxsize=4096)  # numbers alone: runs with several seeds ask for the same ones after every round
-def _epsilon_of(event: Event, delta: float, relation: Relation) -> float:
-    return account_of(event, relation).epsilon(delta)
 
 
 @lru_cache(maxsize=16)  # an account may hold a long lattice
 def _account_of(event: Event, relation: Relation) -> Account:
-    if isinstance(event, Parallel):
+    if isinstance(event, events.Parallel):
         return _worst([account_of(branch, relation) for branch in event.events])
-    holders = {(len(part.events), part.sorting) for part in parts_of(event) if isinstance(part, ByHolder)}
+    holders = {(len(part.events), part.sorting) for part in events.parts_of(event) if isinstance(part, events.ByHolder)}
     if holders:
         require(len(holders) == 1, "events", holders, "list the same clients, sorted alike, in every release")
         ((number, _),) = holders
-        worst = _worst([account_of(held_by(event, i), relation) for i in range(number)])
-        return dataclasses.replace(
-            worst, accountant=worst.accountant.replace("parallel composition", "worst client", 1)
-        )
+        worst = _worst([account_of(events.held_by(event, i), relation) for i in range(number)])
+        name = worst.accountant.replace("parallel composition", "worst client", 1)
+        return dataclasses.replace(worst, accountant=name)
     tally = tally_of(event, relation)
     leaves, claims = tally.leaves, tuple(dict.fromkeys(tally.claims))
-    if any(isinstance(leaf, NonPrivate) for leaf in leaves):
+    if any(isinstance(leaf, events.NonPrivate) for leaf in leaves):
         return dataclasses.replace(_NOT_PRIVATE, claims=claims)
     account = _account_leaves(leaves, relation)
     if tally.parts:
@@ -120,25 +103,19 @@ def _account_of(event: Event, relation: Relation) -> Account:
 def _account_leaves(leaves: Counter[Event], relation: Relation) -> Account:
     kinds = {type(leaf) for leaf in leaves}
     if not leaves:
-        return Account("nothing released", (), lambda _: 0.0, lambda _: 0.0)
-    if kinds == {Gaussian}:
+        return Account("nothing released", lambda _: 0.0, lambda _: 0.0)
+    if kinds == {events.Gaussian}:
         mu = compose_mu(mus(leaves))
-        return Account(
-            "exact Gaussian",
-            (),
-            lambda delta: gaussian_epsilon(mu, delta),
-            lambda epsilon: gaussian_delta(epsilon, mu),
-        )
-    if kinds == {Pure} and len(leaves) == 1:
+        return Account("exact Gaussian", lambda delta: gaussian_epsilon(mu, delta), lambda e: gaussian_delta(e, mu))
+    if kinds == {events.Pure} and len(leaves) == 1:
         ((leaf, count),) = leaves.items()
         epsilon_0 = pure_bound(leaf)
         return Account(
             "optimal pure composition",
-            (),
             lambda delta: pure_epsilon(epsilon_0, count, delta),
             lambda epsilon: pure_delta(epsilon, epsilon_0, count),
         )
-    if ZeroConcentrated in kinds:
+    if events.ZeroConcentrated in kinds:
         return _concentrated(leaves)
     return _loss_account(leaves, relation)
 
@@ -148,16 +125,13 @@ def _concentrated(leaves: Counter[Event]) -> Account:
     rho, xi = 0.0, 0.0
     pure = math.fsum(count * pure_bound(leaf) for leaf, count in leaves.items())
     for leaf, count in leaves.items():
-        if isinstance(leaf, ZeroConcentrated):
+        if isinstance(leaf, events.ZeroConcentrated):
             rho, xi = rho + count * leaf.rho, xi + count * leaf.xi
-        elif isinstance(leaf, Gaussian):
+        elif isinstance(leaf, events.Gaussian):
             rho += count / leaf.noise_multiplier**2 / 2
-        elif isinstance(leaf, Pure):
-            rho += count * leaf.epsilon * leaf.epsilon / 2
-        elif isinstance(leaf, FiniteLoss):
-            rho += count * max(leaf.losses) ** 2 / 2
-        elif isinstance(leaf, Laplace):
-            rho += count / leaf.noise_multiplier**2 / 2
+        elif isinstance(leaf, events.Pure | events.FiniteLoss | events.Laplace):
+            bound = pure_bound(leaf)  # bound * bound may be infinite; bound ** 2 would raise
+            rho += count * bound * bound / 2
         else:
             raise Refused(
                 f"no accountant composes a {leaf.kind} release with a concentrated one",
@@ -165,7 +139,6 @@ def _concentrated(leaves: Counter[Event]) -> Account:
             )
     return Account(
         "zCDP",
-        (),
         lambda delta: pure if delta == 0 else min(pure, xi + zcdp_epsilon(rho, delta)),
         lambda epsilon: 0.0 if epsilon >= pure else zcdp_delta(epsilon - xi, rho),
     )
@@ -192,7 +165,7 @@ def _loss_account(leaves: Counter[Event], relation: Relation) -> Account:
             return 0.0
         return float(np.clip(loss.get_delta_for_epsilon(epsilon) + rounding, 0.0, 1.0))
 
-    return Account("privacy loss distribution", (), epsilon, delta)
+    return Account("privacy loss distribution", epsilon, delta)
 
 
 def _with_failure(account: Account, failure: float, claims: tuple[str, ...]) -> Account:
@@ -201,9 +174,9 @@ def _with_failure(account: Account, failure: float, claims: tuple[str, ...]) -> 
         return account
     return Account(
         account.accountant,
-        claims,
         lambda delta: account.epsilon(delta - failure) if delta >= failure and failure < 1 else math.inf,
         lambda epsilon: min(1.0, failure + account.delta(epsilon)),
+        claims,
     )
 
 
@@ -211,7 +184,7 @@ def _worst(branches: list[Account]) -> Account:
     """Parallel composition: a unit meets one branch only."""
     return Account(
         "parallel composition, " + ", ".join(dict.fromkeys(branch.accountant for branch in branches)),
-        tuple(dict.fromkeys(claim for branch in branches for claim in branch.claims)),
         lambda delta: max(branch.epsilon(delta) for branch in branches),
         lambda epsilon: max(branch.delta(epsilon) for branch in branches),
+        tuple(dict.fromkeys(claim for branch in branches for claim in branch.claims)),
     )

@@ -30,7 +30,7 @@ from typing import Any, Self
 from sordino.errors import InvalidInput, LedgerError, SordinoError, require, require_count
 from sordino.files import held, sync_folder, write_atomically
 from sordino.privacy.events import event_from_json, event_to_json
-from sordino.privacy.ledger_record import Json, LedgerRecord, Release, SampledRounds, observers_of, rounds_of
+from sordino.privacy.ledger_record import Json, LedgerRecord, Names, Release, SampledRounds, observers_of, rounds_of
 from sordino.types import Event, Observer, Relation, Unit
 
 _NO_HASH = "0" * 64
@@ -98,8 +98,11 @@ class Ledger:
         path = _locate(path)
         _record(path, [first])
         with _os_errors(path, "choose a file in a directory that can be written"), ExitStack() as resources:
-            resources.enter_context(_locked(path))
-            _require_new(path)
+            resources.enter_context(_sole_writer(path))
+            if path.exists():
+                raise LedgerError(f"{path}: exists already; open it to continue, or choose another path")
+            if _beside(path, ".head").exists() and _read_head(path)[0] > 0:
+                raise LedgerError(f"{path}: removed, though its .head file counts releases; {_RESTORE}")
             _write_head(path, 0, _NO_HASH)
             sync_folder(path.parent)
             # The file appears with its header whole: after a crash it can be opened, or it can be created.
@@ -113,7 +116,7 @@ class Ledger:
         path = _locate(path)
         with _os_errors(path, "make the ledger writable"), ExitStack() as resources:
             _require_there(path)
-            resources.enter_context(_locked(path))
+            resources.enter_context(_sole_writer(path))
             entries, data = _load(path)
             whole = b"".join(_canonical(entry) + b"\n" for entry in entries)
             if whole != data:
@@ -122,17 +125,10 @@ class Ledger:
             return cls(path, entries, resources)
 
     def append(
-        self,
-        *,
-        release: str,
-        observers: Iterable[Observer | str],
-        event: Event,
-        round: int | None = None,
-        rounds: range | None = None,
+        self, *, release: str, observers: Names, event: Event, round: int | None = None, rounds: range | None = None
     ) -> None:
         """Record one release of one round, or of each of several rounds: see `append_all`."""
-        number = None if round is None else operator.index(round)
-        self.append_all(rounds_of(number, rounds), [(release, observers_of(observers), event)])
+        self.append_all(rounds_of(round, rounds), [(release, observers_of(observers), event)])
 
     def append_all(self, rounds: range, releases: Iterable[Release]) -> None:
         """Record the releases of each of these rounds as one entry. They may leave once this has returned.
@@ -142,12 +138,13 @@ class Ledger:
         releases = list(releases)
         remedy = f"a torn line of this ledger is counted as {self._longest} rounds: append at most so many at a time"
         require(len(rounds) <= self._longest, "rounds", rounds, remedy)
-        plain = []
-        for name, observers, event in releases:
-            strange = [str(observer) for observer in observers if observer not in self._observers]
-            require(not strange, "observers", strange, "the ledger has no worst_release for them: name it in `create`")
-            plain.append({"release": name, "observers": list(observers), "event": _plain_event(event)})
-        require(bool(plain), "releases", plain, "give at least one release")
+        require(bool(releases), "releases", releases, "give at least one release")
+        strange = [str(each) for _, observers, _ in releases for each in observers if each not in self._observers]
+        require(not strange, "observers", strange, "the ledger has no worst_release for them: name it in `create`")
+        plain = [
+            {"release": name, "observers": list(observers), "event": _plain_event(event)}
+            for name, observers, event in releases
+        ]
         with self._turn:
             for name, observers, event in releases:
                 self._shown.require_new(rounds, name, observers, event)
@@ -156,7 +153,6 @@ class Ledger:
                 self._shown.add(rounds, name, observers, event)
 
     def close(self) -> None:
-        """Let another writer in."""
         with self._turn:
             self._refusal = self._refusal or "it is closed; open it again"
             self._resources.close()
@@ -178,7 +174,9 @@ class Ledger:
         remedy = "make no release, close the ledger, remove the cause and open it again"
         self._refusal = f"an append failed and may have left part of a line; {remedy}"
         with _os_errors(self.path, remedy):
-            self._require_untouched()
+            mine = os.fstat(self._file.fileno())
+            if not os.path.samestat(mine, os.stat(self.path)) or mine.st_size != self._size:
+                raise LedgerError(f"{self.path}: changed while this process was writing to it; {_RESTORE}")
             written = 0
             while written < len(line):  # a raw file may take a part
                 written += self._file.write(line[written:]) or 0
@@ -186,12 +184,6 @@ class Ledger:
             _write_head(self.path, self._count + 1, entry["hash"])
         self._count, self._size, self._last_hash = self._count + 1, self._size + len(line), entry["hash"]
         self._refusal = ""
-
-    def _require_untouched(self) -> None:
-        """Stop before the release if the file was moved or edited meanwhile: it would not hold the entry."""
-        mine = os.fstat(self._file.fileno())
-        if not os.path.samestat(mine, os.stat(self.path)) or mine.st_size != self._size:
-            raise LedgerError(f"{self.path}: changed while this process was writing to it; {_RESTORE}")
 
 
 # Entries and their chain
@@ -246,11 +238,12 @@ def _load(path: Path) -> tuple[list[Json], bytes]:
         elif entry is not None and _canonical(entry) == line and _continues(entries, entry):
             entries.append(entry)
         else:
-            raise _damage(path, seq + 1, "changed, removed, inserted or out of order")
+            raise LedgerError(f"{path}, line {seq + 1}: changed, removed, inserted or out of order; {_RESTORE}")
     if len(entries) < count:
-        raise _damage(path, len(entries) + 1, f"truncated: {count} lines were written, {len(entries)} are left")
+        lost = f"truncated: {count} lines were written, {len(entries)} are left"
+        raise LedgerError(f"{path}, line {len(entries) + 1}: {lost}; {_RESTORE}")
     if count and entries[count - 1]["hash"] != last_hash:
-        raise _damage(path, count, "changed: not the entry that the .head file remembers")
+        raise LedgerError(f"{path}, line {count}: changed: not the entry that the .head file remembers; {_RESTORE}")
     return entries, data
 
 
@@ -301,10 +294,6 @@ def _beside(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
 
 
-def _damage(path: Path, line: int, what: str) -> LedgerError:
-    return LedgerError(f"{path}, line {line}: {what}; {_RESTORE}")
-
-
 @contextmanager
 def _os_errors(path: Path, remedy: str) -> Iterator[None]:
     try:
@@ -313,8 +302,7 @@ def _os_errors(path: Path, remedy: str) -> Iterator[None]:
         raise LedgerError(f"{path}: {error.strerror or error}; {remedy}") from error
 
 
-def _locked(path: Path) -> AbstractContextManager[None]:
-    """Keep other writers out."""
+def _sole_writer(path: Path) -> AbstractContextManager[None]:
     refusal = LedgerError(f"{path}: another process is writing to it; wait, or use another ledger")
     return held(_beside(path, ".lock"), refusal)
 
@@ -324,13 +312,6 @@ def _require_there(path: Path) -> None:
         raise LedgerError(f"{path}: removed, though its .head file is still there; {_RESTORE}")
     if not path.exists():
         raise LedgerError(f"{path}: there is no such ledger; check the path, or create the ledger first")
-
-
-def _require_new(path: Path) -> None:
-    if path.exists():
-        raise LedgerError(f"{path}: exists already; open it to continue, or choose another path")
-    if _beside(path, ".head").exists() and _read_head(path)[0] > 0:
-        raise LedgerError(f"{path}: removed, though its .head file counts releases; {_RESTORE}")
 
 
 def _read_head(path: Path) -> tuple[int, str]:

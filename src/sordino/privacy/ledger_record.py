@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from sordino.types import Event, Observer, Relation, Unit
 
 Release: TypeAlias = tuple[str, tuple[Observer, ...], Event]  # its name, its observers, and what it costs in one round
 Json: TypeAlias = dict[str, Any]  # an object, as a line of the file holds it
-NO_OBSERVER = "name at least one observer"
+Names: TypeAlias = Iterable[Observer | str]
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,6 @@ class LedgerRecord:
 
     @classmethod
     def of(cls, lines: list[Json]) -> LedgerRecord:
-        """Read the header and the entries after it."""
         header, *releases = lines
         require_count(header["longest"], "longest")
         return cls(
@@ -100,13 +100,7 @@ class LedgerRecord:
         return groups[0] if len(groups) == 1 else Composed(groups)
 
     def after(
-        self,
-        *,
-        release: str,
-        observers: Iterable[Observer | str],
-        event: Event,
-        round: int | None = None,
-        rounds: range | None = None,
+        self, *, release: str, observers: Names, event: Event, round: int | None = None, rounds: range | None = None
     ) -> LedgerRecord:
         """The record with one more release, for a budget to look at before the release is made."""
         eyes = observers_of(observers)
@@ -147,16 +141,17 @@ class SampledRounds:
 def rounds_of(round: int | None, rounds: range | None) -> range:
     """The rounds of a release that was given as one round or as a segment."""
     require((round is None) != (rounds is None), "round", round, "give either one round or a range of rounds")
-    segment = rounds if rounds is not None else range(round or 0, (round or 0) + 1)
+    first = operator.index(round or 0)
+    segment = rounds if rounds is not None else range(first, first + 1)
     require(len(segment) > 0 and segment.step == 1, "rounds", segment, "must be consecutive rounds, at least one")
     return segment
 
 
-def observers_of(observers: Iterable[Observer | str]) -> tuple[Observer, ...]:
+def observers_of(observers: Names) -> tuple[Observer, ...]:
     """Named observers, at least one."""
     require(not isinstance(observers, str), "observers", observers, "give a list of observers")
     eyes = tuple(Observer.parse(observer) for observer in observers)
-    require(bool(eyes), "observers", eyes, NO_OBSERVER)
+    require(bool(eyes), "observers", eyes, "name at least one observer")
     return eyes
 
 
@@ -169,21 +164,17 @@ def of_one_round(events: list[Event]) -> list[Event]:
             f"one round holds {len(sampled)} releases from a sample, one of them inside a {nested[0]} event: record "
             "them as one event"
         )
+    rest = [event for event in events if not isinstance(event, Sampled)]
     joint: dict[str, list[Sampled]] = {}
-    rest = []
     for event in events:
         if isinstance(event, Sampled):
             joint.setdefault(str(event_to_json(event)["sampling"]), []).append(event)
-        else:
-            rest.append(event)
     for group in joint.values():
         inner = tuple(event.event for event in group)
         rest.append(group[0] if len(group) == 1 else Sampled(Composed(inner), group[0].sampling))
     if len(joint) > 1:
         names = ", ".join(joint)
-        raise LedgerError(
-            f"one round holds releases from different samples ({names}): record them in rounds of their own"
-        )
+        raise LedgerError(f"one round holds releases from different samples ({names}): record them in other rounds")
     return rest
 
 
@@ -252,12 +243,12 @@ def _described(description: object) -> dict[str, Any]:
     """The description, provided that the fields a certificate takes from it have the right types."""
     if not isinstance(description, dict):
         raise InvalidInput("description", description, "must be an object")
-    units, warnings = description.get("units"), description.get("warnings", [])
-    for name, value in (("units", units), ("rounds", description.get("rounds"))):
+    for name in ("units", "rounds"):
+        value = description.get(name)
         require(value is None or type(value) is int, name, value, "must be a whole number")
+    warnings, assumptions = description.get("warnings", []), description.get("assumptions", {})
     pairs = isinstance(warnings, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in warnings)
     require(pairs, "warnings", warnings, "must be pairs of a code and a text")
-    assumptions = description.get("assumptions", {})
     lists = isinstance(assumptions, dict) and all(isinstance(texts, list) for texts in assumptions.values())
     require(lists, "assumptions", assumptions, "must be lists of texts by observer")
     return dict(description)

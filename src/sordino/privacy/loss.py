@@ -56,11 +56,6 @@ def laplace_loss(noise_multiplier: float, sampling_prob: float = 1.0, step: floa
     )
 
 
-def gaussian_loss_range(noise_multiplier: float) -> float:
-    """A loss that Gaussian noise exceeds with a probability that does not matter: where a lattice may end."""
-    return gaussian_epsilon(1.0 / noise_multiplier, 1e-18)
-
-
 def gaussian_loss(
     noise_multiplier: float, sampling_prob: float, relation: Relation, step: float = STEP
 ) -> PrivacyLossDistribution:

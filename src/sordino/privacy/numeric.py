@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sordino.errors import InvalidInput, Refused
-from sordino.privacy.coins import log_binomial_pmf
+from sordino.privacy.binomial import log_binomial_pmf
 from sordino.privacy.events import DiscreteNoise, FiniteLoss, Gaussian, Laplace, Pure, Sampled, parts_of
+from sordino.privacy.gaussian import gaussian_epsilon
 from sordino.privacy.sampling import Poisson, WithoutReplacement, WithReplacement
 from sordino.privacy.tally import pure_bound
 from sordino.types import Event, Relation
@@ -62,17 +63,18 @@ def _repeat(loss: PrivacyLossDistribution, count: int) -> PrivacyLossDistributio
 
 
 def loss_range(leaf: Event) -> float:
-    """The largest privacy loss of one release, but for a negligible probability."""
-    from sordino.privacy.loss import gaussian_loss_range, most_draws
+    """The largest privacy loss of one release, but for a negligible probability: a lattice may end there."""
+    match leaf:
+        case Sampled(Gaussian(z), WithReplacement() as sampling):
+            from sordino.privacy.loss import most_draws
 
-    if isinstance(leaf, Sampled) and isinstance(leaf.event, Gaussian) and isinstance(leaf.sampling, WithReplacement):
-        return gaussian_loss_range(leaf.event.noise_multiplier / most_draws(leaf.sampling))
-    if isinstance(leaf, Sampled):
-        return loss_range(leaf.event)
-    if isinstance(leaf, Gaussian):
-        return gaussian_loss_range(leaf.noise_multiplier)
-    if isinstance(leaf, DiscreteNoise):
-        return 0.0
+            return gaussian_epsilon(most_draws(sampling) / z, 1e-18)
+        case Sampled(inner, _):
+            return loss_range(inner)
+        case Gaussian(z):
+            return gaussian_epsilon(1.0 / z, 1e-18)
+        case DiscreteNoise():
+            return 0.0
     return pure_bound(leaf)
 
 
@@ -97,31 +99,25 @@ def _mean_loss(leaf: Event) -> float:
 @lru_cache(maxsize=8)
 def leaf_loss(leaf: Event, relation: Relation, step: float) -> PrivacyLossDistribution:
     """The privacy loss distribution of one release."""
-    from sordino.privacy.loss import (
-        fixed_size_gaussian_loss,
-        gaussian_loss,
-        laplace_loss,
-        pure_loss,
-        rounded_loss,
-    )
+    from sordino.privacy import loss
 
     match leaf:
         case Gaussian(z):
-            return gaussian_loss(z, 1.0, relation, step)
+            return loss.gaussian_loss(z, 1.0, relation, step)
         case Laplace(z):
-            return laplace_loss(z, 1.0, step)
+            return loss.laplace_loss(z, 1.0, step)
         case Pure(epsilon):
-            return pure_loss(epsilon, step)
+            return loss.pure_loss(epsilon, step)
         case FiniteLoss(losses, probabilities):
-            return rounded_loss(np.array(losses), np.array(probabilities), 0.0, step)
+            return loss.rounded_loss(np.array(losses), np.array(probabilities), 0.0, step)
         case DiscreteNoise():
             return _discrete_loss(leaf, step)
         case Sampled(Gaussian(z), Poisson(q)):
-            return gaussian_loss(z, q, relation, step)
+            return loss.gaussian_loss(z, q, relation, step)
         case Sampled(Laplace(z), Poisson(q)):
-            return laplace_loss(z, q, step)
+            return loss.laplace_loss(z, q, step)
         case Sampled(Gaussian(z), WithoutReplacement() | WithReplacement() as sampling):
-            return fixed_size_gaussian_loss(z, sampling, step)
+            return loss.fixed_size_gaussian_loss(z, sampling, step)
     raise Refused(f"no accountant is proven for a {leaf.kind} release here", "see the events in sordino.privacy")
 
 

@@ -2,36 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from sordino.errors import Refused
-from sordino.privacy.events import (
-    Approximate,
-    Assumed,
-    ByHolder,
-    Claimed,
-    Composed,
-    Disjoint,
-    FiniteLoss,
-    Gaussian,
-    Laplace,
-    NonPrivate,
-    Parallel,
-    Pure,
-    Repeated,
-    Sampled,
-    ZeroConcentrated,
-)
+from sordino.privacy import events
 from sordino.privacy.gaussian import compose_mu
 from sordino.privacy.pure import subsampled_pure_epsilon
 from sordino.privacy.sampling import Full, Poisson, Sampling, WithoutReplacement, WithReplacement
 from sordino.types import Event, Relation
-
-Value = TypeVar("Value")
 
 
 @dataclass
@@ -57,18 +37,20 @@ def tally_of(event: Event, relation: Relation) -> Tally:
 
 def mus(leaves: Counter[Event]) -> list[float]:
     """mu of each kind of Gaussian release."""
-    return [math.sqrt(count) / leaf.noise_multiplier for leaf, count in leaves.items() if isinstance(leaf, Gaussian)]
+    return [
+        math.sqrt(count) / leaf.noise_multiplier for leaf, count in leaves.items() if isinstance(leaf, events.Gaussian)
+    ]
 
 
 def pure_bound(leaf: Event) -> float:
     """epsilon of one release at delta = 0."""
-    if isinstance(leaf, Pure):
+    if isinstance(leaf, events.Pure):
         return leaf.epsilon
-    if isinstance(leaf, FiniteLoss):
+    if isinstance(leaf, events.FiniteLoss):
         return max(leaf.losses)
-    if isinstance(leaf, Laplace):
+    if isinstance(leaf, events.Laplace):
         return 1 / leaf.noise_multiplier
-    return leaf.pure_epsilon if isinstance(leaf, ZeroConcentrated) else math.inf
+    return leaf.pure_epsilon if isinstance(leaf, events.ZeroConcentrated) else math.inf
 
 
 def _flatten(event: Event, count: int, relation: Relation, tally: Tally) -> None:
@@ -76,33 +58,33 @@ def _flatten(event: Event, count: int, relation: Relation, tally: Tally) -> None
     if count == 0:
         return
     match event:
-        case Repeated(inner, times):
+        case events.Repeated(inner, times):
             _flatten(inner, count * times, relation, tally)
-        case Composed(events):
-            for inner in events:
+        case events.Composed(parts):
+            for inner in parts:
                 _flatten(inner, count, relation, tally)
-        case Claimed(claim, inner):
+        case events.Claimed(claim, inner):
             tally.claims.append(claim)
             _flatten(inner, count, relation, tally)
-        case Assumed(_, _, inner):  # `certify` prints the assumption
+        case events.Assumed(_, _, inner):  # `certify` prints the assumption
             _flatten(inner, count, relation, tally)
-        case Approximate(inner, delta):
+        case events.Approximate(inner, delta):
             tally.log_kept += count * math.log1p(-delta) if delta < 1 else -math.inf
             _flatten(inner, count, relation, tally)
-        case Parallel(events):
-            if len(set(events)) != 1:
+        case events.Parallel(branches):
+            if len(set(branches)) != 1:
                 raise Refused(
                     "different parallel releases inside a composition have no common worst case",
                     "account the worst of them, or put parallel outermost",
                 )
-            _flatten(events[0], count, relation, tally)
-        case Disjoint(inner, of):
+            _flatten(branches[0], count, relation, tally)
+        case events.Disjoint(inner, of):
             if of not in tally.parts:
                 tally.parts[of] = inner
                 _flatten(inner, 1, relation, tally)
             elif tally.parts[of] != inner:
                 raise Refused(f"the parts of {of} cost different amounts", "account the worst of them for each part")
-        case Sampled(inner, sampling):
+        case events.Sampled(inner, sampling):
             _flatten_sampled(inner, sampling, count, relation, tally)
         case _:
             tally.leaves[event] += count
@@ -112,15 +94,15 @@ def _flatten_sampled(inner: Event, sampling: Sampling, count: int, relation: Rel
     if sampling.sampling_prob == 1 and isinstance(sampling, Full | Poisson):
         return _flatten(inner, count, relation, tally)
     match inner:
-        case NonPrivate():
+        case events.NonPrivate():
             tally.leaves[inner] += count
             return None
-        case Claimed(claim, event):
+        case events.Claimed(claim, event):
             tally.claims.append(claim)
             return _flatten_sampled(event, sampling, count, relation, tally)
-        case Assumed(_, _, event):
+        case events.Assumed(_, _, event):
             return _flatten_sampled(event, sampling, count, relation, tally)
-        case Composed() | Repeated():
+        case events.Composed() | events.Repeated():
             return _flatten_sampled(_joint(inner, relation, tally.claims), sampling, count, relation, tally)
     if isinstance(sampling, WithoutReplacement | WithReplacement) and relation is not Relation.REPLACE_ONE:
         raise Refused(
@@ -133,16 +115,16 @@ def _flatten_sampled(inner: Event, sampling: Sampling, count: int, relation: Rel
 def _amplify(inner: Event, sampling: Sampling, count: int, relation: Relation, tally: Tally) -> None:
     """One release about a secret sample, where a theorem covers it."""
     poisson_pair = isinstance(sampling, Poisson) and relation is not Relation.REPLACE_ONE
-    if isinstance(inner, Gaussian) or (isinstance(inner, Laplace) and poisson_pair):
-        tally.leaves[Sampled(inner, sampling)] += count
+    if isinstance(inner, events.Gaussian) or (isinstance(inner, events.Laplace) and poisson_pair):
+        tally.leaves[events.Sampled(inner, sampling)] += count
         return
     # (epsilon, delta) on a secret sample: log(1 + q (e^epsilon - 1)) and q delta.
-    failure = inner.delta if isinstance(inner, Approximate) else 0.0
-    inner = inner.event if isinstance(inner, Approximate) else inner
-    if isinstance(inner, Pure) and (poisson_pair or isinstance(sampling, WithoutReplacement)):
+    failure = inner.delta if isinstance(inner, events.Approximate) else 0.0
+    inner = inner.event if isinstance(inner, events.Approximate) else inner
+    if isinstance(inner, events.Pure) and (poisson_pair or isinstance(sampling, WithoutReplacement)):
         q = sampling.sampling_prob
         tally.log_kept += count * math.log1p(-q * failure)
-        tally.leaves[Pure(subsampled_pure_epsilon(inner.epsilon, q))] += count
+        tally.leaves[events.Pure(subsampled_pure_epsilon(inner.epsilon, q))] += count
         return
     raise Refused(
         f"no amplification theorem here covers a {inner.kind} release with sampling {sampling} under {relation}",
@@ -155,26 +137,13 @@ def _joint(event: Event, relation: Relation, claims: list[str]) -> Event:
     tally = Tally(claims=claims)
     _flatten(event, 1, relation, tally)
     kinds = {type(leaf) for leaf in tally.leaves}
-    if kinds == {Gaussian} and tally.failure == 0:
-        return Gaussian(1 / compose_mu(mus(tally.leaves)))
-    if kinds <= {Pure, FiniteLoss, Laplace}:
-        joint = Pure(math.fsum(pure_bound(leaf) * count for leaf, count in tally.leaves.items()))
-        return Approximate(joint, tally.failure) if tally.failure else joint
+    if kinds == {events.Gaussian} and tally.failure == 0:
+        return events.Gaussian(1 / compose_mu(mus(tally.leaves)))
+    if kinds <= {events.Pure, events.FiniteLoss, events.Laplace}:
+        joint = events.Pure(math.fsum(pure_bound(leaf) * count for leaf, count in tally.leaves.items()))
+        return events.Approximate(joint, tally.failure) if tally.failure else joint
     names = ", ".join(sorted(leaf.kind for leaf in tally.leaves))
     raise Refused(
         f"no amplification theorem here covers {names} released together from one sample",
         "account them with sampling full, which always holds",
     )
-
-
-def held_by(event: Event, i: int) -> Event:
-    """The event as the records of client i meet it."""
-    if isinstance(event, ByHolder):
-        return event.events[i]
-
-    def inner(value: object) -> object:
-        if isinstance(value, tuple):
-            return tuple(map(inner, value))
-        return held_by(value, i) if isinstance(value, Event) else value
-
-    return dataclasses.replace(event, **{name: inner(value) for name, value in vars(event).items()})

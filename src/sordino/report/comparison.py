@@ -27,7 +27,10 @@ def compare(methods: Mapping[str, Histories], confidence: float = 0.95) -> list[
     from scipy.stats import ttest_rel
 
     measure, _, factor = measure_of(next(iter(methods.values()))[0][-1])
-    values = {name: factor * _last_five(histories, measure) for name, histories in methods.items()}
+    values = {
+        name: factor * np.array([statistics.fmean(row[measure] for row in history[-5:]) for history in histories])
+        for name, histories in methods.items()
+    }
     first = next(iter(values.values()))
     rows: list[dict[str, Any]] = []
     for name, found in values.items():
@@ -64,10 +67,6 @@ def plot_comparison(methods: Mapping[str, Histories], title: str, path: Path, co
     axes.grid(alpha=0.3)
     axes.legend()
     figure.savefig(path, dpi=130)
-
-
-def _last_five(histories: Histories, measure: str) -> np.ndarray:
-    return np.array([statistics.fmean(row[measure] for row in history[-5:]) for history in histories])
 
 
 def _interval(values: np.ndarray, confidence: float) -> tuple[float, float]:

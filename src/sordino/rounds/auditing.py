@@ -39,9 +39,7 @@ class ReleaseAudit:
 
     shown: Audit
     certified: Guarantee  # of one round, for the observer that sees this release
-    claimed: (
-        tuple[float, float] | None
-    )  # (epsilon, delta) of a published theorem that is false, where one was asked for
+    claimed: tuple[float, float] | None  # (epsilon, delta) of a false published theorem, where one was asked for
     neighbours: str
     sampling: str
 

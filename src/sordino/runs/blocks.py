@@ -20,14 +20,14 @@ import numpy as np
 from sordino.planning import Plan, ResolvedPlan, Rules
 from sordino.rounds.engine import ProgramSpec, RoundInfo, RoundState, run_round, run_rounds
 from sordino.runs.identity import digest_of, without_addresses
-from sordino.runs.point import Point
+from sordino.runs.point import Point, key_of
 from sordino.runs.setup import (
+    client_bytes,
     equal_chunk,
-    initial_carry,
-    memory_of_a_client,
+    initial_state,
+    memory_budget,
     places_of_a_device,
-    room,
-    setting_of,
+    spec_of,
 )
 from sordino.summation import RunningSum
 from sordino.tasks import Measure, Records, Task
@@ -43,7 +43,7 @@ MOST = 256  # points of a block: each of them may hold two files open
 class Block:
     """Points that run at once: every one of `members` with every one of `seeds`."""
 
-    setting: ProgramSpec
+    spec: ProgramSpec
     rounds: int
     members: tuple[int, ...]  # one point for each set of numbers
     seeds: tuple[int, ...]
@@ -59,44 +59,44 @@ class Program:
     """The compiled program of a block."""
 
     def __init__(self, block: Block, points: Sequence[Point], task: Task) -> None:
-        self._task, self._setting = task, block.setting
+        self._task, self._spec = task, block.spec
         members = [points[number] for number in block.members]
         rules, keys = (
-            [rules_of(member.answer, block.setting) for member in members],
-            [jax.random.key(seed) for seed in block.seeds],
+            [rules_of(member.answer, block.spec) for member in members],
+            [key_of(seed) for seed in block.seeds],
         )
-        self.rules: Rules = _stacked(rules) if block.setting.stacked else rules[0]
-        self.keys: Key = jnp.stack(keys) if block.setting.stacked else keys[0]
+        self.rules: Rules = _stacked(rules) if block.spec.stacked else rules[0]
+        self.keys: Key = jnp.stack(keys) if block.spec.stacked else keys[0]
         self._settled = repr(([member.plan for member in members], block.seeds, block.rounds))
 
     def initial(self) -> RoundState:
         """States before the first round. In a stack a client holds the states of all its runs."""
         one = functools.partial(_initial, task=self._task)
-        if not self._setting.stacked:
+        if not self._spec.stacked:
             return one(self.rules, self.keys)
         of_members = jax.vmap(one, in_axes=(0, None), out_axes=RoundState(0, 1))
         return jax.vmap(of_members, in_axes=(None, 0))(self.rules, self.keys)
 
-    def advance(self, carry: RoundState, start: int, stop: int) -> tuple[RoundState, RoundInfo]:
+    def advance(self, state: RoundState, start: int, stop: int) -> tuple[RoundState, RoundInfo]:
         """Rounds [start, stop) of all points; diagnostics have the points as first axis, but for a transcript."""
-        given = (self.rules, self._task.records, carry, self.keys)
-        if self._setting.transcript:
-            carry, each = run_rounds(*given, jnp.int32(start), spec=self._setting, rounds=stop - start)
+        given = (self.rules, self._task.records, state, self.keys)
+        if self._spec.transcript:
+            state, each = run_rounds(*given, jnp.int32(start), spec=self._spec, rounds=stop - start)
             info = _means(RunningSum.of_each(_numbers_of(each)).value(), stop - start)
             info = info._replace(transcript=jax.tree.map(np.asarray, each.transcript))
         else:
-            carry, info = advance(*given, jnp.int32(start), jnp.int32(stop), setting=self._setting)
-        axes = 2 if self._setting.stacked else 0
+            state, info = advance(*given, jnp.int32(start), jnp.int32(stop), spec=self._spec)
+        axes = 2 if self._spec.stacked else 0
         flat = jax.tree.map(
             lambda leaf: np.asarray(leaf).reshape(-1, *leaf.shape[axes:]), info._replace(transcript=None)
         )
-        return carry, flat._replace(transcript=info.transcript)
+        return state, flat._replace(transcript=info.transcript)
 
-    def models(self, carry: RoundState) -> jax.Array:
+    def models(self, state: RoundState) -> jax.Array:
         """The models of all points as flat vectors, a row each."""
-        if not self._setting.stacked:
-            return _params(self.rules, carry.server)[None]
-        w = jax.vmap(jax.vmap(_params), in_axes=(None, 0))(self.rules, carry.server)
+        if not self._spec.stacked:
+            return _params(self.rules, state.server)[None]
+        w = jax.vmap(jax.vmap(_params), in_axes=(None, 0))(self.rules, state.server)
         return w.reshape(-1, w.shape[-1])
 
     def measure(self, models: jax.Array) -> list[dict[str, float]]:
@@ -107,60 +107,60 @@ class Program:
         table = {name: np.asarray(values) for name, values in measured.items()}
         return [{name: float(values[place]) for name, values in table.items()} for place in range(len(models))]
 
-    def identity(self, of_task: bytes, carry: RoundState) -> bytes:
+    def identity(self, of_task: bytes, state: RoundState) -> bytes:
         """All that decides how the block ends: two blocks with the same identity end alike, to the last bit."""
-        order = repr((self._setting.chunk, self._setting.devices, self._setting.stacked, self._setting.transcript))
+        order = repr((self._spec.chunk, self._spec.devices, self._spec.stacked, self._spec.transcript))
         settled = without_addresses(self._settled)
-        return digest_of(of_task, settled, order, self.rules, self.keys, self.models(carry))
+        return digest_of(of_task, settled, order, self.rules, self.keys, self.models(state))
 
 
-def rules_of(resolved: ResolvedPlan, setting: ProgramSpec) -> Rules:
+def rules_of(resolved: ResolvedPlan, spec: ProgramSpec) -> Rules:
     """What the engine runs; for a transcript every message must exist by itself."""
-    return resolved.rules.with_noise_in_client() if setting.transcript else resolved.rules
+    return resolved.rules.with_noise_in_client() if spec.transcript else resolved.rules
 
 
 def _initial(rules: Rules, key: Key, task: Task) -> RoundState:
-    return initial_carry(rules.method, task, key)
+    return initial_state(rules.method, task, key)
 
 
 def _params(rules: Rules, server: PyTree) -> jax.Array:
     return rules.method.params(server)
 
 
-@functools.partial(jax.jit, static_argnames="setting")
+@functools.partial(jax.jit, static_argnames="spec")
 def advance(
     rules: Rules,
     records: Records,
-    carry: RoundState,
+    state: RoundState,
     keys: Key,
     first: jax.Array,
     stop: jax.Array,
     *,
-    setting: ProgramSpec,
+    spec: ProgramSpec,
 ) -> tuple[RoundState, RoundInfo]:
     """Rounds [first, stop): states, and means of the diagnostics. With an axis of seeds in a stack, else without."""
 
-    def one_round(carry: RoundState, key: Key, k: jax.Array) -> tuple[RoundState, RoundInfo]:
-        carry, info = run_round(rules, records, carry, key, k, setting)
-        return carry, _numbers_of(info)
+    def one_round(state: RoundState, key: Key, k: jax.Array) -> tuple[RoundState, RoundInfo]:
+        state, info = run_round(rules, records, state, key, k, spec)
+        return state, _numbers_of(info)
 
-    def of_seed(carry: RoundState, key: Key) -> tuple[RoundState, RoundInfo]:
+    def of_seed(state: RoundState, key: Key) -> tuple[RoundState, RoundInfo]:
         def step(k: jax.Array, so_far: tuple[RoundState, RunningSum]) -> tuple[RoundState, RunningSum]:
-            carry, info = one_round(so_far[0], key, k)
-            return carry, so_far[1].plus(RunningSum.of(info))
+            state, info = one_round(so_far[0], key, k)
+            return state, so_far[1].plus(RunningSum.of(info))
 
-        shapes = jax.eval_shape(lambda: one_round(carry, key, first)[1])
+        shapes = jax.eval_shape(lambda: one_round(state, key, first)[1])
         nothing = RunningSum.of(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes))
         # The number of rounds is no part of the program: evaluations may lie closer together at the end.
-        carry, total = jax.lax.fori_loop(first, stop, step, (carry, nothing))
-        return carry, _means(total.value(), stop - first)
+        state, total = jax.lax.fori_loop(first, stop, step, (state, nothing))
+        return state, _means(total.value(), stop - first)
 
-    if not setting.stacked:
-        return of_seed(carry, keys)
+    if not spec.stacked:
+        return of_seed(state, keys)
     if keys.shape[0] > 1:
-        return jax.vmap(of_seed)(carry, keys)
+        return jax.vmap(of_seed)(state, keys)
     # Without a batch of cohorts the engine can leave out the empty part of a padded one.
-    only = of_seed(jax.tree.map(lambda leaf: leaf[0], carry), keys[0])
+    only = of_seed(jax.tree.map(lambda leaf: leaf[0], state), keys[0])
     return jax.tree.map(lambda leaf: leaf[None], only)
 
 
@@ -196,16 +196,16 @@ def make_blocks(
     """Points by program, then seeds that have the same numbers together, then cut so that a block fits."""
     programs: dict[tuple[ProgramSpec, int, Hashable], list[int]] = {}
     for number, point in enumerate(points):
-        setting = setting_of(point.plan, point.answer, task, chunk=1, transcript=transcript)
-        programs.setdefault((setting, point.plan.rounds, _structure(point.answer)), []).append(number)
+        spec = spec_of(point.plan, point.answer, task, chunk=1, transcript=transcript)
+        programs.setdefault((spec, point.plan.rounds, _structure(point.answer)), []).append(number)
     blocks = []
-    for (setting, rounds, _), numbers in programs.items():
+    for (spec, rounds, _), numbers in programs.items():
         for seeds, table in _tables(points, numbers):
             height, width, clients = _shape(table.shape, points[numbers[0]].plan, task, at_a_time)
             for rows, columns in itertools.product(_pieces(table.shape[0], height), _pieces(table.shape[1], width)):
                 part = table[np.ix_(rows, columns)]
                 block = Block(
-                    setting=replace(setting, chunk=chunk or clients, stacked=part.size > 1),
+                    spec=replace(spec, chunk=chunk or clients, stacked=part.size > 1),
                     rounds=rounds,
                     members=tuple(part[0].tolist()),
                     seeds=tuple(seeds[row] for row in rows),
@@ -231,14 +231,14 @@ def _shape(shape: tuple[int, ...], plan: Plan, task: Task, at_a_time: int | None
     """(seeds, members, clients of each) at a time. Members come first: they share records, which seeds do not."""
     seeds, members = shape
     places = places_of_a_device(task, plan)
-    clients = max(1, int(room() / memory_of_a_client(task, plan)))
+    clients = max(1, int(memory_budget() / client_bytes(task, plan)))
     if at_a_time is None and jax.default_backend() == "cpu":
         width = min(members, ON_A_CPU)
         return 1, width, equal_chunk(places, clients // width)
-    kept = jax.eval_shape(lambda: initial_carry(plan.method, task, jax.random.key(0)))
+    kept = jax.eval_shape(lambda: initial_state(plan.method, task, jax.random.key(0)))
     states = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(kept))
     # On an accelerator a point more costs little as long as there is room; chunks make up for what does not fit.
-    most = at_a_time or max(1, min(int(4 * room() / states), 4 * clients // places, MOST))
+    most = at_a_time or max(1, min(int(4 * memory_budget() / states), 4 * clients // places, MOST))
     width = min(members, most)
     height = min(seeds, max(1, most // width))
     return height, width, equal_chunk(places, clients // (height * width))

@@ -44,10 +44,14 @@ def fingerprint(point: Point, task: Task, transcript: bool) -> str:
     """The part that others may see: configuration, version and generator, but neither seed nor records."""
     shape = (task.name, task.model.name, task.d, task.clients)
     settled = without_addresses(repr((point.plan, shape, sordino.__version__, transcript)))
-    # Other settings or versions of JAX would draw other noise.
+    return digest_of(settled, _drawn()).hex()
+
+
+@jax.jit
+def _drawn() -> tuple[jax.Array, jax.Array]:
+    """Some words and normals: other settings or versions of JAX would draw other noise."""
     key_bits, key_normal = jax.random.split(jax.random.fold_in(jax.random.key(0), 1))
-    drawn = (jax.random.bits(key_bits, (8,)), jax.random.normal(key_normal, (8,)))
-    return digest_of(settled, drawn).hex()
+    return jax.random.bits(key_bits, (8,)), jax.random.normal(key_normal, (8,))
 
 
 def identity_of_task(task: Task) -> bytes:

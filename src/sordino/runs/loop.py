@@ -218,6 +218,6 @@ class _Training:
         return Checkpoint(path, every=None if options.deadline is None else 0.0)
 
 
-def _without_memories(carry: RoundState) -> RoundState:
+def _without_memories(state: RoundState) -> RoundState:
     """The state after the last round, without what clients remember: it may be most of a file, and nobody needs it."""
-    return carry._replace(clients=jax.tree.map(jnp.zeros_like, carry.clients))
+    return state._replace(clients=jax.tree.map(jnp.zeros_like, state.clients))

@@ -1,4 +1,4 @@
-"""Before the first round: the engine's setting, the first state, how many clients at a time, when to evaluate."""
+"""Before the first round: the engine's spec, the first state, how many clients at a time, when to evaluate."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def usual_interval(rounds: int) -> int:
     return min(max(1, rounds // 20), 10_000)
 
 
-def setting_of(plan: Plan, resolved: ResolvedPlan, task: Task, *, chunk: int, transcript: bool = False) -> ProgramSpec:
+def spec_of(plan: Plan, resolved: ResolvedPlan, task: Task, *, chunk: int, transcript: bool = False) -> ProgramSpec:
     """What the engine's program for this plan is compiled for."""
     return ProgramSpec(
         loss=task.loss,
@@ -41,7 +41,7 @@ def setting_of(plan: Plan, resolved: ResolvedPlan, task: Task, *, chunk: int, tr
     )
 
 
-def initial_carry(method: Method, task: Task, key: Key) -> RoundState:
+def initial_state(method: Method, task: Task, key: Key) -> RoundState:
     """The first model, and the first states of the server and of every client."""
     w0 = task.initial(jax.random.fold_in(key, 2**31 - 1))
     clients = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (task.clients, *leaf.shape)), method.init_client(w0))
@@ -50,7 +50,7 @@ def initial_carry(method: Method, task: Task, key: Key) -> RoundState:
 
 def choose_chunk(task: Task, plan: Plan) -> int:
     """As many clients at a time as fit, in equal chunks."""
-    return equal_chunk(places_of_a_device(task, plan), int(room() / memory_of_a_client(task, plan)))
+    return equal_chunk(places_of_a_device(task, plan), int(memory_budget() / client_bytes(task, plan)))
 
 
 def places_of_a_device(task: Task, plan: Plan) -> int:
@@ -63,14 +63,14 @@ def equal_chunk(places: int, most: int) -> int:
     return -(-places // -(-places // max(1, most)))
 
 
-def room() -> float:
+def memory_budget() -> float:
     """Bytes for the clients that are trained at a time: a CPU's cache, or a tenth of an accelerator's memory."""
     device = jax.local_devices()[0]
     stats = device.memory_stats() if device.platform != "cpu" else None
     return stats["bytes_limit"] / 10 if stats else CACHE
 
 
-def memory_of_a_client(task: Task, plan: Plan) -> float:
+def client_bytes(task: Task, plan: Plan) -> float:
     """Bytes that training one client takes, roughly: some copies of the model, and its records."""
     record = 4 * int(np.prod(np.shape(task.data.x)[1:])) + 8
     batch = plan.method.batch_records or task.largest

@@ -27,6 +27,7 @@ import numpy as np
 from sordino.errors import InvalidInput, require
 from sordino.files import held, write_atomically
 from sordino.privacy.events import of_run
+from sordino.privacy.guarantee import Certificate
 from sordino.privacy.ledger import Ledger, read_ledger
 from sordino.privacy.ledger_record import LedgerRecord, Release, joint_release
 from sordino.runs.identity import fingerprint
@@ -49,7 +50,7 @@ class StoredRun:
     """What the folder of a run holds."""
 
     folder: Path
-    certificate: Json
+    certificate: Certificate
     environment: Json
     metrics: list[Row]
     config: str | None
@@ -162,7 +163,7 @@ class RunStore:
         config = folder / CONFIG
         return StoredRun(
             folder=folder,
-            certificate=_read_json(folder / CERTIFICATE),
+            certificate=Certificate.from_json(_read_json(folder / CERTIFICATE)),
             environment=_read_json(folder / ENVIRONMENT),
             metrics=read_rows(folder / METRICS),
             config=config.read_bytes().decode(errors="replace") if config.exists() else None,
@@ -289,11 +290,7 @@ def _description(point: Point, task: Task, name: str, transcript: bool) -> Json:
     Others may see it: it holds neither the seed nor anything about the records, not even how many a client has.
     """
     certificate = point.answer.certificate
-    totals = [
-        guarantee
-        for guarantee in certificate.guarantees
-        if guarantee.scope == "all rounds" and guarantee.client is None
-    ]
+    totals = certificate.totals
     return {
         "task": task.name,
         "delta": totals[0].delta,

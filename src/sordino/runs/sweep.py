@@ -8,7 +8,7 @@ from pathlib import Path
 from sordino.planning import Plan, ResolvedPlan
 from sordino.runs.blocks import make_blocks
 from sordino.runs.loop import Options, OutOfTime, Session, SweepProgress, run_block
-from sordino.runs.point import Point, Progress, Run, require_seed
+from sordino.runs.point import Point, Progress, Run, Seed, as_seed
 from sordino.tasks import Task
 
 
@@ -16,7 +16,7 @@ def simulate(
     plan: Plan,
     task: Task,
     *,
-    seed: int = 0,
+    seed: Seed = 0,
     evaluate_every: int | None = None,
     chunk: int | None = None,
     transcript: bool = False,
@@ -32,7 +32,7 @@ def simulate(
     Args:
       plan: from `so.plan`.
       task: from `so.task`.
-      seed: of everything that is random in the run.
+      seed: of everything that is random in the run: an integer, or a key of JAX.
       evaluate_every: rounds between evaluations (about twenty, if left out); the last five rounds are always seen.
       chunk: clients that are trained at a time; chosen from the memory, if left out.
       transcript: keep every message of every client, for audits.
@@ -47,7 +47,7 @@ def simulate(
         evaluate_every=evaluate_every, chunk=chunk, transcript=transcript, iterates=iterates, resume=resume
     )
 
-    (run,) = _run([Point(plan, seed, resolved, folder, config)], task, options, on_row=progress)
+    (run,) = _run([Point(plan, as_seed(seed), resolved, folder, config)], task, options, on_row=progress)
     return run
 
 
@@ -83,8 +83,6 @@ def _run(
     on_share: SweepProgress | None = None,
     finished: Callable[[int, Run], None] | None = None,
 ) -> list[Run]:
-    for point in points:
-        require_seed(point.seed)
     points = [point.for_task(task) for point in points]
     at_a_time = 1 if options.transcript else options.at_a_time
     blocks = make_blocks(points, task, chunk=options.chunk, at_a_time=at_a_time, transcript=options.transcript)

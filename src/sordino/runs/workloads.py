@@ -28,7 +28,7 @@ from sordino.models import get
 from sordino.planning import Rules, plan
 from sordino.rounds import engine
 from sordino.rounds.engine import ProgramSpec, RoundState, Shared, run_client, run_rounds
-from sordino.runs.setup import choose_chunk, initial_carry, setting_of
+from sordino.runs.setup import choose_chunk, initial_state, spec_of
 from sordino.tasks import Records, Task
 from sordino.types import Key
 
@@ -95,17 +95,17 @@ def prepare(workload: Workload, *, rounds: int = 1, seed: int = 0) -> Program:
     planned = plan(method, rounds=rounds, cohort=f"fixed:{workload.cohort}", noise_multiplier=1.0)
     resolved = planned.resolve(task.population)
     chunk = choose_chunk(task, planned)
-    spec = setting_of(planned, resolved, task, chunk=chunk)
+    spec = spec_of(planned, resolved, task, chunk=chunk)
     key = jax.random.key(seed)
-    carry = initial_carry(method, task, key)
-    fixed = (resolved.rules, jax.block_until_ready(task.records), carry, key)
+    state = initial_state(method, task, key)
+    fixed = (resolved.rules, jax.block_until_ready(task.records), state, key)
     started = time.perf_counter()
     compiled = run_rounds.lower(*fixed, jnp.int32(0), spec=spec, rounds=rounds).compile()
     seconds = time.perf_counter() - started
 
     def run(first: int) -> RoundState:
-        carry: RoundState = jax.block_until_ready(compiled(*fixed, jnp.int32(first)))[0]
-        return carry
+        state: RoundState = jax.block_until_ready(compiled(*fixed, jnp.int32(first)))[0]
+        return state
 
     return Program(run, functools.partial(_loop, *fixed, spec), task.d, chunk, seconds)
 

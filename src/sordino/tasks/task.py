@@ -68,7 +68,6 @@ class Task:
 
     @property
     def clients(self) -> int:
-        """n."""
         return len(self.data.size)
 
     @property
@@ -83,7 +82,6 @@ class Task:
 
     @cached_property
     def d(self) -> int:
-        """Number of parameters."""
         return int(self._flat[0].shape[0])
 
     @cached_property
@@ -92,7 +90,6 @@ class Task:
         return Records(*(jnp.asarray(part) for part in (self.data.x, self.data.y, self.data.start, self.data.size)))
 
     def initial(self, key: Key) -> Vector:
-        """w_0."""
         return flat(self.model, key)[0]
 
     @cached_property

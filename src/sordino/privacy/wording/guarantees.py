@@ -12,23 +12,6 @@ from sordino.types import Observer, Warning
 if TYPE_CHECKING:  # guarantee.py prints itself through this module
     from sordino.privacy.guarantee import Certificate, Guarantee
 
-__all__ = [
-    "SELECTION_NOT_COVERED",
-    "SHARED_NOISE",
-    "SHORT_WARNINGS",
-    "TUNING_NOT_COVERED",
-    "certificate_text",
-    "comparison_warnings",
-    "epsilon_context",
-    "guarantee_sentence",
-    "results_line",
-    "separate_costs",
-    "table_note",
-    "total_sentence",
-    "tuning_sentence",
-    "warning_line",
-]
-
 MOST_CLIENTS = 20  # with a printed line each; beyond that, one line gives the range (JSON always lists every client)
 
 
