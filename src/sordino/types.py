@@ -253,7 +253,7 @@ class Privacy:
     remembers_noise: bool = False  # a client's state follows its message as it was sent, noise and all
     noise_inside: bool = False  # the method adds the plan's noise to its own gradients; messages get none
     releases: int = 1  # noisy gradients of a client in one round
-    message_parts: int = 1  # parts of d coordinates in a message, of which the squared norm is that of the first
+    message_parts: int = 1  # vectors of length d in one message; squared norms are measured on the first
 
 
 @dataclass(frozen=True)

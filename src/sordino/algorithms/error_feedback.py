@@ -16,7 +16,7 @@
     Psi = clip(tau)                   Clip21
     Psi = top_k                       EF21; a bound may follow it
 
-In the first rounds another start of the memory than zero takes the place of lines 5, 6 and 10: see `memory_start`.
+If the memory does not start at zero, the first rounds replace lines 5, 6 and 10: see `memory_start`.
 
 *Beyond the paper.* With E local steps the mean of the E gradients on the way takes the place of grad f_i(x^k). A client
 that does not take part keeps its memory, and the server still divides by n, so that without noise g^k remains the mean

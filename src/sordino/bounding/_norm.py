@@ -92,7 +92,8 @@ def measure(vector: Vector) -> Measured:
 def require_bound(field: str, value: float) -> None:
     """Raise unless vectors can be bounded by this value."""
     remedy = f"a norm bound must be a number from {SMALLEST_BOUND:g} to {LARGEST_BOUND:g}"
-    require(SMALLEST_BOUND <= value <= LARGEST_BOUND, field, value, remedy)
+    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    require(number and SMALLEST_BOUND <= value <= LARGEST_BOUND, field, value, remedy)
 
 
 def require_finite(vector: Vector, who: str) -> None:

@@ -78,6 +78,11 @@ def require_method(method: object) -> None:
     require(bound is None or isinstance(bound, Bounder), "bound", bound, "give a bounder, as so.clip(1.0), or None")
 
 
+def usual_delta(units: float) -> float:
+    """delta of a plan that names none: a tenth of one over the number of protected units, at most 1e-5."""
+    return min(1e-5, 0.1 / units)
+
+
 def noise_request(mechanism: str | None, wanted: bool, options: Mapping[str, object]) -> NoiseRequest:
     """The noise by its name, with the options that are its own."""
     name = mechanism or ("gaussian" if wanted else "none")

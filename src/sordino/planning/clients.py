@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from sordino.errors import InvalidInput, require
 from sordino.mechanisms import none
 from sordino.mechanisms.request import NoiseContext
-from sordino.planning.arguments import Arguments
+from sordino.planning.arguments import Arguments, usual_delta
 from sordino.planning.observers import View, client_views, releases_of, sampling_of
 from sordino.planning.resolved import Figure, ResolvedPlan, Rules
 from sordino.planning.warnings import about_noise, about_sums, counted
@@ -83,7 +83,7 @@ def _target(plan: Arguments, population: Population) -> Target | None:
 
 def _certificate(plan: Arguments, population: Population, views: list[View], event: Event) -> Certificate:
     """What every observer's view promises; pure noise has a total without delta too."""
-    delta = plan.delta if isinstance(plan.delta, float | int) else min(1e-5, 0.1 / population.clients)
+    delta = plan.delta if isinstance(plan.delta, float | int) else usual_delta(population.clients)
     unit = Unit.RECORD if any(isinstance(part, Assumed) for part in parts_of(event)) else Unit.CLIENT
     units, too_large = (population.clients, ()) if unit is Unit.CLIENT else counted(population.records, delta)
     parts = [

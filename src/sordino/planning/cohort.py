@@ -1,7 +1,8 @@
 """Who takes part in a round: full, poisson:Q, fixed:K, or unreliable:LOW-HIGH.
 
-A cohort is a padded list of client numbers and a mask. Drawing it costs O(cohort), whatever the population; the divisor
-of the mean is the planned size. Each knows the sampling that its privacy is accounted by.
+A cohort is a padded list of client numbers and a mask. Drawing K of many clients costs O(K), a Poisson sample one
+random word a client; the divisor of the mean is the planned size. Each knows the sampling that its privacy is accounted
+by.
 """
 
 from __future__ import annotations
@@ -130,6 +131,7 @@ class UnreliableCohort(Cohort):
 
 def parse_cohort(text: str) -> Cohort:
     """Read 'full', 'poisson:0.2', 'fixed:25' or 'unreliable:10-25'."""
+    require(isinstance(text, str), "cohort", text, "use full, poisson:Q, fixed:K or unreliable:LOW-HIGH")
     name, _, argument = text.strip().partition(":")
     try:
         if name == "full" and not argument:

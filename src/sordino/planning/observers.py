@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from sordino.planning.arguments import Arguments
 from sordino.planning.cohort import FullCohort
-from sordino.planning.resolved import Release
 from sordino.planning.warnings import memory_by_number
 from sordino.privacy import wording
 from sordino.privacy.events import Claimed, Gaussian, NonPrivate, sampled
+from sordino.privacy.ledger_record import Release
 from sordino.privacy.sampling import Full, Sampling
 from sordino.types import Event, Method, Observer, Trust
 
@@ -47,7 +47,7 @@ def client_views(plan: Arguments, method: Method, event: Event, clients: int) ->
 def _through_models(plan: Arguments, method: Method, event: Event, clients: int) -> View:
     """A model user sees sums of noisy messages, which hold the noise of all clients where their number is fixed.
 
-    Not under add-remove, which local trust refuses: there the absent client's noise is missing too, and shows. Not
+    Not under add-remove, which local trust refuses: an absent client's noise would be absent too, and visibly so. Not
     where models depend on more than the sum, as on the norm of every message. Not where clients compensate their noise:
     the sums of later rounds take it off again.
     """

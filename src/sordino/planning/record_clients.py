@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sordino.algorithms.records import RecordMethod, RecordOptions
 from sordino.errors import MOST_ROUNDS, InvalidInput, require
 from sordino.mechanisms.gaussian import gaussian_event
-from sordino.planning.arguments import Arguments
+from sordino.planning.arguments import Arguments, usual_delta
 from sordino.privacy.events import Disjoint, Repeated, sampled
 from sordino.privacy.sampling import Full, Sampling, WithoutReplacement
 from sordino.tasks import Population
@@ -80,7 +80,6 @@ def record_clients(plan: Arguments, population: Population) -> RecordClients:
     sizes = np.asarray(population.sizes, np.float64)
     M = len(sizes)
     batch = sizes if options.batch_size is None else np.minimum(_each(options.batch_size, M, "batch_size"), sizes)
-    usual_delta = min(1e-5, 0.1 / sizes.sum())
     names = population.names or tuple(f"client {i}" for i in range(M))
     require(len(set(names)) == M, "names", list(names), "give every client a name of its own")
     clients = RecordClients(
@@ -92,7 +91,7 @@ def record_clients(plan: Arguments, population: Population) -> RecordClients:
         noise_std=np.zeros(M),
         smoothness=_smoothness(plan, population),
         epsilon=None if plan.epsilon is None else _each(plan.epsilon, M, "epsilon"),
-        delta=_each(usual_delta if plan.delta is None else plan.delta, M, "delta"),
+        delta=_each(usual_delta(sizes.sum()) if plan.delta is None else plan.delta, M, "delta"),
         one_pass=f"one pass {hashlib.sha256(repr(plan).encode()).hexdigest()[:8]}" if options.one_pass else None,
         releases=method.privacy.releases,
     )

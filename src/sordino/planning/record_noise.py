@@ -113,7 +113,7 @@ def _fewest_messages(plan: Arguments, clients: int) -> int:
 
 
 def noise_by_secure_aggregation(plan: Arguments, clients: RecordClients) -> float:
-    """The std with which the noise of all clients that take part would do what each alone does under trust local."""
+    """The std that each client would need under secure aggregation, where the noise of all participants adds up."""
     assert isinstance(plan.noise, GaussianRequest)
     alone = _local_std(plan, plan.noise, clients)
     return float(alone.max() / math.sqrt(_fewest_messages(plan, len(clients))))

@@ -2,8 +2,8 @@
 
 Neighbours replace one record of one client, so the numbers of records n_i are public. A method may take several noisy
 gradients in a round and add the noise of each itself (`Privacy.noise_inside`): its messages are made from them and get
-no more noise. Its clients' paths differ and bend with their own noise, so a model user is promised what the server is,
-and no shuffler is offered.
+no more noise. Each client's local steps depend on its own noise, so a model user gets the server's guarantee, and
+shuffling is refused.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ from sordino.planning.record_noise import (
     record_noise,
     relies_on_shuffler,
 )
-from sordino.planning.resolved import Figure, Release, ResolvedPlan, Rules
+from sordino.planning.resolved import Figure, ResolvedPlan, Rules
 from sordino.planning.warnings import about_means, about_noise, counted
 from sordino.privacy import wording
 from sordino.privacy.certification import certify
 from sordino.privacy.events import UNTOLD, ByHolder
 from sordino.privacy.guarantee import Certificate
+from sordino.privacy.ledger_record import Release
 from sordino.tasks import Population
 from sordino.types import Event, Observer, Relation, Trust, Unit, Warning
 

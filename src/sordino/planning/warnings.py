@@ -19,7 +19,7 @@ NOTICEABLE = 0.01  # share by which rounding may add to a sensitivity before the
 def memory_by_number(plan: Arguments) -> bool:
     """Whether clients that keep a memory are drawn by number.
 
-    One of them then takes part less often if another does more often, which their memories show later on.
+    With a cohort of fixed size one client's participation lowers another's, and memories reveal this later.
     """
     return plan.method.privacy.memory is not Memory.NONE and isinstance(plan.cohort, FixedCohort)
 

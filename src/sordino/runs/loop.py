@@ -48,8 +48,8 @@ class Options:
       unfinished: a folder for points without one of their own: blocks that take longer than half a minute are kept
         there, and a call with the same points that was killed goes on. Delete it when the runs are safe. Without
         effect where `iterates` are kept.
-      deadline: by `time.monotonic`: the first evaluation after it is the last, every state is kept in `unfinished`, and
-        OutOfTime is raised. However soon it is, one more evaluation is done.
+      deadline: by `time.monotonic`: stop after the first evaluation past it, keep every state in `unfinished`, and
+        raise OutOfTime. At least one evaluation is always done.
     """
 
     evaluate_every: int | None = None

@@ -83,6 +83,7 @@ def as_seed(seed: Seed) -> int:
     Integers of more than 32 bits are refused, since `jax.random.key` would repeat the noise of another seed for them.
     """
     if not isinstance(seed, jax.Array):
+        require(isinstance(seed, int | np.integer), "seed", seed, "must be an integer, or a key of JAX")
         require(0 <= seed <= LARGEST_SEED, "seed", seed, NO_SUCH_SEED)
         return int(seed)
     typed = jnp.issubdtype(seed.dtype, jax.dtypes.prng_key) and seed.shape == ()

@@ -310,7 +310,8 @@ def _require_same_config(folder: Path, config: str | None) -> None:
     text = kept.read_bytes().decode(errors="replace")
     try:
         tomllib.loads(text)
-        remedy = f"was started with another configuration: resume with {kept}"
+        again = f"sordino run {kept} --name {folder.name} --resume"
+        remedy = f"was started with another configuration: go on with `{again}`, or choose another name"
     except tomllib.TOMLDecodeError:
         remedy = f"{kept} is damaged"
     require(text == config, "resume", str(folder), remedy)
@@ -319,7 +320,8 @@ def _require_same_config(folder: Path, config: str | None) -> None:
 def _require_same_records(folder: Path, records: str, field: str, otherwise: str) -> None:
     """Refuse to go on where the folder was begun with other records, or does not say with which."""
     known = folder / RECORDS
-    remedy = f"{RECORDS} is missing, so that nobody knows on what it was begun: restore it, or choose another name"
+    unknown = f"{RECORDS} is missing, so the records that the run began with cannot be checked"
+    remedy = f"{unknown}: restore it, or choose another name"
     require(known.exists(), field, str(folder), remedy)
     require(known.read_text() == records, field, str(folder), f"{otherwise}: choose another name")
 

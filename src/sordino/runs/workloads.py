@@ -58,7 +58,7 @@ WORKLOADS = {
 
 
 @dataclass(frozen=True)
-class Program:
+class Prepared:
     """A workload made ready. Both functions take the number of the first round and return when it is done."""
 
     run: Callable[[int], RoundState]  # the engine's rounds
@@ -88,7 +88,7 @@ def random_task(workload: Workload, seed: int = 0) -> Task:
     return Task("random", data, get(workload.model, workload.shape, workload.classes))
 
 
-def prepare(workload: Workload, *, rounds: int = 1, seed: int = 0) -> Program:
+def prepare(workload: Workload, *, rounds: int = 1, seed: int = 0) -> Prepared:
     """Plan, make the data and compile: what a run does before its first round."""
     task = random_task(workload, seed)
     method = fedavg(local_steps=workload.local_steps, local_lr=0.01, bound=clip(1.0), batch_size=workload.batch_size)
@@ -107,7 +107,7 @@ def prepare(workload: Workload, *, rounds: int = 1, seed: int = 0) -> Program:
         state: RoundState = jax.block_until_ready(compiled(*fixed, jnp.int32(first)))[0]
         return state
 
-    return Program(run, functools.partial(_loop, *fixed, spec), task.d, chunk, seconds)
+    return Prepared(run, functools.partial(_loop, *fixed, spec), task.d, chunk, seconds)
 
 
 def measure(workload: Workload, seed: int = 0) -> dict[str, Any]:
