@@ -128,6 +128,7 @@ def run_sweep(sweep: Sweep, folder: Path, best: str | None, models: Models, *, a
         "best": chosen.get("values"),
         "best_mean": chosen.get("mean"),
         "best_points": chosen.get("points"),
+        "best_folders": [str(store.point(number)) for number in chosen.get("points", [])],
     }
     costs, promises = _costs(ready), _promises(ready)
     if as_json:
