@@ -367,6 +367,7 @@ EXAMPLES = re.findall(
 def test_there_is_an_example_for_every_library():
     assert [title for title, _, _ in EXAMPLES] == [
         "A loss of your own, in plain JAX",
+        "Arrays of your own",
         "A Flax network",
         "An Equinox network",
     ]

@@ -65,15 +65,12 @@ class RecordScaffold(ControlVariates, RecordMethod):
         return Privacy(unit=Unit.RECORD, noise_inside=True, releases=self.steps, message_parts=2)
 
     def client(self, key: Key, received: Broadcast, c_i: Vector, data: ClientData) -> tuple[Message, Vector, BoundInfo]:
-        assert self.gradients is not None  # a plan resolves it
         x, c, k = received
-        eta, gradients, noise_std = self.local_lr(k), self.gradients, numbers_of(data).noise_std
+        eta = self.local_lr(k)
 
         def step(carry: PyTree, tau: jax.Array) -> tuple[PyTree, None]:
             y, clipped, dropped = carry
-            key_sample, key_noise = jax.random.split(jax.random.fold_in(key, tau))
-            mean, info = gradients(key_sample, y, jnp.int32(0), data)
-            H = mean + noise_std * jax.random.normal(key_noise, y.shape, y.dtype)
+            H, info = self.noisy_gradient(jax.random.fold_in(key, tau), y, data)
             y = y - eta * (H + self.weight_decay * y - c_i + c)
             return (y, clipped | info.clipped, dropped | info.dropped), None
 
@@ -86,6 +83,13 @@ class RecordScaffold(ControlVariates, RecordMethod):
         message = jnp.where(lost, 0.0, message)
         sent_y, sent_c = jnp.split(message, 2)
         return Message(message), c_i + sent_c, BoundInfo(jnp.linalg.norm(sent_y), clipped, dropped | lost)
+
+    def noisy_gradient(self, key: Key, y: Vector, data: ClientData) -> tuple[Vector, BoundInfo]:
+        """H: the mean of clipped gradients of a fresh sample, with the client's noise."""
+        assert self.gradients is not None  # a plan resolves it
+        key_sample, key_noise = jax.random.split(key)
+        mean, info = self.gradients(key_sample, y, jnp.int32(0), data)
+        return mean + numbers_of(data).noise_std * jax.random.normal(key_noise, y.shape, y.dtype), info
 
     def server(self, key: Key, state: ServerState, total: Aggregate) -> tuple[ServerState, None]:
         """x and c of the next round; the cohort is the number of clients that answered."""

@@ -75,7 +75,9 @@ class Gaussian(Mechanism):
         return jnp.vdot(c, c) - c.shape[0] * self.noise_std**2
 
     def event(self, bounder: Limited, relation: Relation, d: int) -> Event:
-        return gaussian_event(float(self.noise_std), float(bounder.sensitivity(relation)))
+        if float(self.noise_std) == 0:
+            return events.NonPrivate("the noise std is 0")
+        return events.Gaussian(float(self.noise_std) / float(bounder.sensitivity(relation)))
 
     @property
     def gaussian_std(self) -> Scalar:
@@ -96,11 +98,6 @@ class OwnGaussian(Mechanism):
     def for_client(self, numbers: ClientNumbers | None) -> Gaussian:
         assert numbers is not None
         return Gaussian(numbers.noise_std)
-
-
-def gaussian_event(noise_std: float, sensitivity: float) -> Event:
-    """What Gaussian noise of this std costs a unit that moves the vector by `sensitivity`."""
-    return events.Gaussian(noise_std / sensitivity) if noise_std else events.NonPrivate("the noise std is 0")
 
 
 def gaussian(noise_std: float) -> Gaussian:

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sordino.algorithms.records import RecordMethod, RecordOptions
+from sordino.bounding import Clip
 from sordino.errors import MOST_ROUNDS, InvalidInput, require
-from sordino.mechanisms.gaussian import gaussian_event
+from sordino.mechanisms.gaussian import Gaussian
 from sordino.planning.arguments import Arguments, usual_delta
 from sordino.privacy.events import Disjoint, Repeated, sampled
 from sordino.privacy.sampling import Full, Sampling, WithoutReplacement
@@ -48,7 +49,8 @@ class RecordClients(RecordFacts):
 
     def event(self, i: int, noise_std: float, seen_by: str) -> Event:
         """What one round with this noise costs a record of client i."""
-        event = gaussian_event(noise_std, float(self.sensitivity[i]))
+        share = Clip(float(self.weight[i] * self.lipschitz[i] / self.batch[i]))  # of one record in the mean
+        event = Gaussian(noise_std).event(share, Relation.REPLACE_ONE, 1)
         event = Disjoint(event, f"{self.one_pass}, {seen_by}") if self.one_pass else sampled(event, self.sampling(i))
         return Repeated(event, self.releases) if self.releases > 1 else event
 

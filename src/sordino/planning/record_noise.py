@@ -22,8 +22,9 @@ from typing import TypeAlias
 
 import numpy as np
 
+from sordino.bounding import Clip
 from sordino.errors import Refused, require
-from sordino.mechanisms.gaussian import GaussianRequest, gaussian_event, scaled_std
+from sordino.mechanisms.gaussian import Gaussian, GaussianRequest, scaled_std
 from sordino.planning.arguments import Arguments
 from sordino.planning.cohort import FullCohort, UnreliableCohort
 from sordino.planning.record_clients import Numbers, RecordClients
@@ -160,7 +161,7 @@ def _cost_behind_shuffler(plan: Arguments, clients: RecordClients) -> Callable[[
     @functools.cache  # many clients are alike
     def better(x: float, sampling: Sampling, delta: float, hidden_among: int) -> Event:
         """Shuffled or not, whichever promises more. Both hold."""
-        message = gaussian_event(2 * L * x, 2 * L / K)
+        message = Gaussian(2 * L * x).event(Clip(L / K), REPLACE_ONE, 1)
         plain, hidden = sampled(message, sampling), shuffled_event(x, hidden_among, sampling, plan.rounds, delta)
         costs = [(epsilon_of(Repeated(e, plan.rounds), delta, REPLACE_ONE), e) for e in (plain, hidden) if e]
         return min(costs, key=lambda cost: cost[0])[1]
