@@ -182,7 +182,6 @@ ROUNDS_BY_HAND = {
     "remembered noise": ("error_feedback", Placement.IN_CLIENT, {"remember_noise": True}, {}),
     "noise of each client's own": ("noisy_mb_sgd", Placement.IN_CLIENT, {}, {}),
     "symbols from the clients": ("fedavg", Placement.IN_CLIENT, {}, QTDL),
-    "a sum of integers": ("fedavg", Placement.ON_SUM, {}, QTDL),
 }
 
 

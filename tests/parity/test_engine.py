@@ -59,11 +59,10 @@ def test_chunks():
     cohort = PoissonCohort(0.4)
     whole, info = trained(cohort=cohort)
     assert np.abs(whole).max() > 0.1
-    for chunk in (1, 7):
-        w, other = trained(cohort=cohort, chunk=chunk)
-        np.testing.assert_allclose(w, whole, atol=1e-5)
-        for name in ("participants", "dropped", "clipped_share"):
-            np.testing.assert_allclose(getattr(other, name), getattr(info, name), atol=1e-6)
+    w, other = trained(cohort=cohort, chunk=7)  # one client at a time: see test_client_state
+    np.testing.assert_allclose(w, whole, atol=1e-5)
+    for name in ("participants", "dropped", "clipped_share"):
+        np.testing.assert_allclose(getattr(other, name), getattr(info, name), atol=1e-6)
 
 
 def on_devices(devices: int) -> dict[str, list[float]]:
@@ -220,7 +219,7 @@ def test_debug_engine_names_the_round_and_the_server():
 @pytest.mark.parametrize("bound", [None, so.clip(0.5), so.normalize(0.5)], ids=["none", "clip", "normalize"])
 def test_a_client_that_is_not_finite_is_dropped_and_counted(bound):
     """It sends zero: the same as clients without it, over the same planned cohort."""
-    method = so.fedavg(local_steps=2, local_lr=0.1, bound=bound)
+    method = so.fedavg(local_steps=1, local_lr=0.1, bound=bound)
     got, info = trained(method, none(), poisoned(4), trust=Trust.NONE, chunk=3)
     assert np.asarray(info.dropped).tolist() == [1] * ROUNDS
     assert np.asarray(info.participants).tolist() == [CLIENTS] * ROUNDS

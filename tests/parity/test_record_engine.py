@@ -64,11 +64,9 @@ def test_a_shuffler_changes_the_transcript_and_nothing_else():
 
 def test_a_run_behind_a_shuffler_keeps_no_names():
     alike = so.noisy_mb_sgd(**(USUAL | {"lipschitz": 1.0}))
-    senders = {}
-    for trust in ("local", "shuffle"):
-        plan = so.plan(alike, rounds=1, noise_multiplier=2.0, trust=trust)
-        senders[trust] = np.ravel(so.simulate(plan, TASK, transcript=True).transcript[0][0]).tolist()
-    assert senders == {"local": [0, 1, 2, 3], "shuffle": [-1] * 4}
+    plan = so.plan(alike, rounds=1, noise_multiplier=2.0, trust="shuffle")
+    senders, _, _ = so.simulate(plan, TASK, transcript=True).transcript[0]
+    assert np.ravel(senders).tolist() == [-1] * 4
 
 
 @pytest.mark.parametrize(("name", "noise"), [("sgd", SAME), ("accelerated", EACH), ("stages, one pass", EACH)])
