@@ -59,6 +59,10 @@ class DiscreteGaussian(Mechanism):
         """The law of the sum, given the sum of the encoded vectors: one draw from the `count`-fold noise."""
         return Aggregate(self.read(total + _noise_table(self.noise_std, count).draw(key, total.shape)))
 
+    def randomize_sum(self, key: Key, total: jax.Array, scale: Scalar = 1.0) -> Vector:
+        """The server's noise falls on a sum of integers as on one message."""
+        return self.aggregate(key, total, None, 1).sum
+
     def event(self, bounder: Limited, relation: Relation, d: int) -> Event:
         """rho-zCDP."""
         require_made_for(bounder, self.bound, d)
