@@ -323,6 +323,17 @@ def test_a_message_is_what_randomize_reads(name, i):
     np.testing.assert_array_equal(mechanism.read(message.vector), mechanism.randomize(key, vector()))
 
 
+@pytest.mark.parametrize("name", [name for name in VECTORS if name not in ("none", "privunit")])
+def test_noise_on_a_sum_is_the_noise_of_one_message(name):
+    """Around what a sum of encoded vectors reads as, here a hundred times as long as one vector may be."""
+    mechanism, keys = make(name), jax.random.split(jax.random.key(1), 300)
+    total = 100 * mechanism.encode(keys[0], vector(BOUND))
+    on_sum = np.asarray(jax.vmap(lambda key: mechanism.randomize_sum(key, total))(keys) - mechanism.read(total))
+    of_one = np.asarray(randomize_all(mechanism, keys, jnp.tile(vector(BOUND), (300, 1))) - vector(BOUND))
+    assert np.std(on_sum) == pytest.approx(np.std(of_one), rel=0.1)  # of 3,600 draws: five of its deviations and more
+    assert abs(np.mean(on_sum)) < 0.1 * np.std(of_one)
+
+
 @pytest.mark.parametrize("name", VECTORS)
 def test_the_wire_carries_what_is_sent_and_nothing_else(name):
     """What `message` and `encode` send arrives bit for bit, in `wire.size(d)` bytes, which is `bits(d)` rounded up."""

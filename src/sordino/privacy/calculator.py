@@ -270,7 +270,7 @@ def shuffle(
     method: Annotated[str, "numeric or closed (Feldman, McMillan and Talwar 2021)."] = "numeric",
 ) -> Json:
     """Amplification by shuffling one message from each of n clients."""
-    require(n <= _MOST_SHUFFLED, "n", n, f"must be at most {_MOST_SHUFFLED:,}")
+    require(n <= _MOST_SHUFFLED, "n", n, f"give --n at most {_MOST_SHUFFLED:,}")
     epsilon = shuffle_epsilon(eps0, n, delta, delta0, method)
     result = {"mechanism": "shuffle", "eps0": eps0, "n": n, "method": method, "epsilon": epsilon, "delta": delta}
     accountant = f"shuffling, Feldman-McMillan-Talwar 2021, {method}"
