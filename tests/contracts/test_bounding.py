@@ -350,9 +350,3 @@ def test_clipping_and_normalising_follow_their_formulas():
 def test_smoothed_normalisation_neither_loses_nor_overflows(size, alpha, expected):
     bounded, _ = bounding.smoothed_normalize(alpha)(jnp.asarray([size], jnp.float32))
     np.testing.assert_allclose(bounded, [expected], rtol=3e-6)
-
-
-def test_require_finite_names_the_client_the_index_and_the_remedy():
-    bounding.require_finite(normal(10), "client 3")
-    with pytest.raises(InvalidInput, match=r"client 3\[7\] = inf: .*lower the learning rate or check the data"):
-        bounding.require_finite(normal(10).at[7].set(jnp.inf).at[9].set(jnp.nan), "client 3")

@@ -7,25 +7,15 @@ sets `keeps_direction = False`.
 
 from collections.abc import Callable
 
-from sordino.bounding._norm import require_finite
-from sordino.bounding.adaptive_clip import AdaptiveClip, adaptive_clip
-from sordino.bounding.clip import Clip, clip
-from sordino.bounding.normalize import Normalize, normalize
-from sordino.bounding.smoothed_normalize import SmoothedNormalize, smoothed_normalize
+from sordino.bounding.adaptive_clip import AdaptiveClip as AdaptiveClip
+from sordino.bounding.adaptive_clip import adaptive_clip
+from sordino.bounding.clip import Clip as Clip
+from sordino.bounding.clip import clip
+from sordino.bounding.normalize import Normalize as Normalize
+from sordino.bounding.normalize import normalize
+from sordino.bounding.smoothed_normalize import SmoothedNormalize as SmoothedNormalize
+from sordino.bounding.smoothed_normalize import smoothed_normalize
 from sordino.types import Bounder
-
-__all__ = [
-    "BOUNDERS",
-    "AdaptiveClip",
-    "Clip",
-    "Normalize",
-    "SmoothedNormalize",
-    "adaptive_clip",
-    "clip",
-    "normalize",
-    "require_finite",
-    "smoothed_normalize",
-]
 
 BOUNDERS: dict[str, Callable[..., Bounder]] = {
     make.__name__: make for make in (clip, normalize, smoothed_normalize, adaptive_clip)

@@ -35,7 +35,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sordino.errors import InvalidInput, require
+from sordino.errors import require
 from sordino.types import BoundInfo, Relation, Scalar, Vector
 
 SMALLEST_BOUND, LARGEST_BOUND = 1e-30, 1e30  # far enough from the ends of float32 for the analysis above
@@ -94,16 +94,6 @@ def require_bound(field: str, value: float) -> None:
     remedy = f"a norm bound must be a number from {SMALLEST_BOUND:g} to {LARGEST_BOUND:g}"
     number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
     require(number and SMALLEST_BOUND <= value <= LARGEST_BOUND, field, value, remedy)
-
-
-def require_finite(vector: Vector, who: str) -> None:
-    """Name the first coordinate of `who`'s vector that is NaN or infinite; for concrete arrays only."""
-    values = np.asarray(vector)
-    wrong = np.flatnonzero(~np.isfinite(values))
-    if wrong.size:
-        first = int(wrong[0])
-        remedy = "not a finite number; lower the learning rate or check the data"
-        raise InvalidInput(f"{who}[{first}]", float(values[first]), remedy)
 
 
 def _require_shape(vector: jax.Array) -> None:

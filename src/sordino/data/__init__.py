@@ -21,4 +21,3 @@ from sordino.data.synthetic import quadratics as quadratics
 from sordino.data.synthetic import robust_loss as robust_loss
 from sordino.data.synthetic import robust_regression as robust_regression
 from sordino.data.synthetic import squared_residual as squared_residual
-from sordino.data.synthetic import start_near_minimiser as start_near_minimiser

@@ -49,11 +49,6 @@ def quadratics(seed: int, n: int = 100, d: int = 200, rank: int = 20) -> Quadrat
     return _with_minimiser(A, centers)
 
 
-def start_near_minimiser(problem: Quadratics, seed: int, scale: float = 1.0) -> Array:
-    """The same section's w_0 = w* + scale z with z ~ U(0, 1)^d: scale 1 is I1, scale 1/5 is I2."""
-    return problem.minimiser + scale * np.random.default_rng(seed).uniform(size=problem.minimiser.shape)
-
-
 def opposed_parabolas() -> Quadratics:
     """Example 1 of alpha-NormEC: f_1(x) = (x - 3)^2 / 2 and f_2(x) = (x + 3)^2 / 2, least at x = 0.
 

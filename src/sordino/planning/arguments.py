@@ -102,6 +102,10 @@ def require_client_plan(plan: Arguments) -> None:
     for name, value in (("epsilon", plan.epsilon), ("delta", plan.delta)):
         several = isinstance(value, Sequence)
         require(not several, name, value, "one number a client needs a method that protects records")
+    privacy = plan.method.privacy
+    remedy = "only a method that protects records adds noise itself: leave noise_inside and releases as they are"
+    plain = not privacy.noise_inside and privacy.releases == 1
+    require(plain, "algorithm", type(plan.method).__name__, remedy)
     if plan.trust not in (Trust.CENTRAL, Trust.LOCAL):
         raise InvalidInput("trust", plan.trust, "use central or local")
     by_number = isinstance(plan.cohort, FixedCohort | UnreliableCohort)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
+import jax
+import jax.numpy as jnp
+
 from sordino.errors import InvalidInput, require
 from sordino.mechanisms import none
 from sordino.mechanisms.request import NoiseContext
@@ -20,7 +23,7 @@ from sordino.privacy.events import Assumed, Composed, NonPrivate, Repeated, part
 from sordino.privacy.guarantee import Certificate
 from sordino.privacy.sampling import Full
 from sordino.tasks import Population
-from sordino.types import Event, Mechanism, Method, Observer, Trust, Unit, Warning
+from sordino.types import Event, Mechanism, Memory, Method, Observer, Trust, Unit, Warning
 
 NEGLIGIBLE = 0.02  # by how much a step size may raise epsilon before the certificate warns
 
@@ -35,17 +38,31 @@ def resolve_clients(plan: Arguments, population: Population) -> ResolvedPlan:
     remedy = "remembered noise (remember_noise) is noise that clients add themselves: use trust local"
     clients_add_it = trust in (Trust.LOCAL, Trust.NONE)
     require(clients_add_it or not method.privacy.remembers_noise, "trust", trust, remedy)
+    _require_consistent(plan, population, method)
     views = client_views(plan, method, event, clients)
     certificate = _certificate(plan, population, views, event)
     beside, about_step_size = _side_release(plan, population, method, event, certificate)
     warnings = (*about_step_size, *method.warnings(), *about_noise(plan, clients), *about_sums(plan, clients))
     return ResolvedPlan(
+        plan=plan,
+        population=population,
         rules=Rules.of(method, mechanism, trust, plan.cohort, clients),
         trust=trust,
         certificate=certificate.with_warnings(*warnings),
         releases=releases_of(views),
         summary={**_summary(plan, population, method, mechanism), **figures, **beside},
     )
+
+
+def _require_consistent(plan: Arguments, population: Population, method: Method) -> None:
+    """Refuse a method whose guarantee would not be about what it sends."""
+    name = type(method).__name__
+    remedy = "its `resolve` changes the bound that the noise is made for: give the method that bound"
+    require(method.bound is plan.method.bound, "algorithm", name, remedy)
+    kept = jax.eval_shape(method.init_client, jax.ShapeDtypeStruct((population.d,), jnp.float32))
+    stateless = not jax.tree.leaves(kept)
+    remedy = "its clients keep a state: name it in `privacy` (memory = Memory.ZERO where it starts at zero)"
+    require(stateless or method.privacy.memory is not Memory.NONE, "algorithm", name, remedy)
 
 
 def _noise(plan: Arguments, population: Population) -> tuple[Mechanism, Event, Mapping[str, float]]:

@@ -55,6 +55,8 @@ def resolve_records(plan: Arguments, population: Population) -> ResolvedPlan:
     certificate = _certificate(plan, clients, noise)
     rules = Rules.of(method, mechanism, plan.trusted, plan.cohort, population.clients)
     return ResolvedPlan(
+        plan=plan,
+        population=population,
         rules=replace(rules, numbers=clients.numbers()),
         trust=plan.trusted,
         certificate=certificate.with_warnings(*_warnings(plan, population, clients, noise)),

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from sordino.planning.arguments import Arguments
 from sordino.planning.cohort import Cohort
 from sordino.privacy.events import Composed, Repeated
 from sordino.privacy.guarantee import Certificate
 from sordino.privacy.ledger_record import Release
 from sordino.pytrees import pytree
-from sordino.types import ClientNumbers, Event, Mechanism, Method, Observer, Placement, Privacy, Trust, Unit
+from sordino.tasks import Population
+from sordino.types import ClientNumbers, Event, Mechanism, Method, Observer, Placement, Privacy, Relation, Trust, Unit
 
 Figure: TypeAlias = float | str | list[dict[str, object]]  # a figure that `sordino plan` prints, or a table of them
 
@@ -26,13 +28,15 @@ class Rules:
     numbers: ClientNumbers | None  # arrays over all clients, of which a client is given its own entries
     placement: Placement = field(metadata={"static": True})
     planned_cohort: float | None = field(metadata={"static": True})  # None: divide by the clients that answered
+    side_is_priced: bool = field(default=False, metadata={"static": True})  # a scalar beside messages is accounted for
 
     @classmethod
     def of(cls, method: Method, mechanism: Mechanism, trust: Trust, cohort: Cohort, clients: int) -> Rules:
         """The rules of a resolved method and a mechanism. They promise nothing by themselves: a plan certifies."""
         placement = placed(trust, mechanism, cohort, method.privacy)
         planned = None if method.privacy.unit is Unit.RECORD else cohort.planned(clients)
-        return cls(method, mechanism, None, placement, planned)
+        priced = method.side_event(Relation.ADD_REMOVE) is not None
+        return cls(method, mechanism, None, placement, planned, priced)
 
     def with_noise_in_client(self) -> Rules:
         """The same rules where every message must exist by itself: on a node, or in a transcript."""
@@ -54,6 +58,8 @@ def placed(trust: Trust, mechanism: Mechanism, cohort: Cohort, privacy: Privacy)
 class ResolvedPlan:
     """A plan for a known population: what runs, simulated or deployed."""
 
+    plan: Arguments
+    population: Population
     rules: Rules
     trust: Trust
     certificate: Certificate

@@ -20,7 +20,7 @@ import json
 import operator
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import UTC, datetime
 from io import FileIO
@@ -74,6 +74,7 @@ class Ledger:
         worst_release: Event | Mapping[Observer, Event],
         longest: int = 1,
         description: Mapping[str, Any] | None = None,
+        prepare: Callable[[], None] | None = None,
     ) -> Self:
         """Start a ledger.
 
@@ -84,6 +85,7 @@ class Ledger:
           worst_release: the costliest release planned for one round, for all observers or for each.
           longest: the most rounds of one entry; a torn line counts as so many rounds of `worst_release`.
           description: plain values for readers.
+          prepare: called under the lock, once no other ledger can be here, and before this one appears.
         """
         require_count(longest, "longest")
         worst = worst_release if isinstance(worst_release, Mapping) else dict.fromkeys(Observer, worst_release)
@@ -103,6 +105,8 @@ class Ledger:
                 raise LedgerError(f"{path}: exists already; open it to continue, or choose another path")
             if _beside(path, ".head").exists() and _read_head(path)[0] > 0:
                 raise LedgerError(f"{path}: removed, though its .head file counts releases; {_RESTORE}")
+            if prepare is not None:
+                prepare()
             _write_head(path, 0, _NO_HASH)
             sync_folder(path.parent)
             # The file appears with its header whole: after a crash it can be opened, or it can be created.

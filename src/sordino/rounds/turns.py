@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from sordino.algorithms.local import ClientData
+from sordino.errors import SordinoError
 from sordino.planning.resolved import Rules
 from sordino.types import Aggregate, BoundInfo, Key, Message, Placement, PyTree, Scalar, Vector
 
@@ -56,6 +57,8 @@ def client_turn(
     bounded, after, bounding = method.client(keys.training, received, state, data)
     limit = method.limit(received, data.numbers)
     private = rules.placement is not Placement.NONE
+    if private and bounded.side is not None and not rules.side_is_priced:
+        raise SordinoError(f"{type(method).__name__}.client sends a side scalar that no side_event accounts for")
     exceeds = exceeds_limit(bounded.vector, limit) if private and limit is not None else jnp.bool_(False)
     if rules.placement is Placement.IN_CLIENT:
         sent = mechanism.message(keys.noise, bounded.vector)._replace(side=bounded.side)
@@ -93,6 +96,7 @@ def server_turn(rules: Rules, keys: ServerKeys, state: PyTree, total: Aggregate)
     `total` is the sum of the `tally` of every message; its cohort is the number of clients that answered.
     """
     method = rules.method
+    _require_length(rules, state, total.sum)
     if rules.placement is Placement.ON_SUM:
         noisy = rules.mechanism.randomize_sum(keys.noise, total.sum, method.noise_scale(state))
         total = total._replace(sum=noisy)
@@ -100,6 +104,14 @@ def server_turn(rules: Rules, keys: ServerKeys, state: PyTree, total: Aggregate)
     cohort: Scalar = answered if rules.planned_cohort is None else rules.planned_cohort
     state, info = method.server(keys.step, state, total._replace(cohort=cohort))
     return state, ServerInfo(info, total.sum)
+
+
+def _require_length(rules: Rules, state: PyTree, total: jax.Array) -> None:
+    """Refuse messages of another length than the noise was made for."""
+    d, parts = jax.eval_shape(rules.method.params, state).shape[0], rules.method.privacy.message_parts
+    if rules.placement is not Placement.NONE and total.shape[0] != parts * d:
+        name = type(rules.method).__name__
+        raise SordinoError(f"{name}.client sends {total.shape[0]} numbers, and the noise was made for {parts * d}")
 
 
 def exceeds_limit(vector: Vector, limit: Scalar) -> jax.Array:

@@ -19,7 +19,7 @@ import numpy as np
 
 from sordino.planning import Plan, ResolvedPlan, Rules
 from sordino.rounds.engine import ProgramSpec, RoundInfo, RoundState, run_round, run_rounds
-from sordino.runs.identity import digest_of, without_addresses
+from sordino.runs.identity import digest_of, identity_of_program, without_addresses
 from sordino.runs.point import Point, key_of
 from sordino.runs.setup import (
     client_bytes,
@@ -61,17 +61,18 @@ class Program:
     def __init__(self, block: Block, points: Sequence[Point], task: Task) -> None:
         self._task, self._spec = task, block.spec
         members = [points[number] for number in block.members]
-        rules, keys = (
-            [rules_of(member.answer, block.spec) for member in members],
-            [key_of(seed) for seed in block.seeds],
-        )
+        rules = [rules_of(member.answer, block.spec) for member in members]
+        keys = [key_of(seed) for seed in block.seeds]
         self.rules: Rules = _stacked(rules) if block.spec.stacked else rules[0]
         self.keys: Key = jnp.stack(keys) if block.spec.stacked else keys[0]
         self._settled = repr(([member.plan for member in members], block.seeds, block.rounds))
 
     def initial(self) -> RoundState:
         """States before the first round. In a stack a client holds the states of all its runs."""
-        one = functools.partial(_initial, task=self._task)
+
+        def one(rules: Rules, key: Key) -> RoundState:
+            return initial_state(rules.method, self._task, key)
+
         if not self._spec.stacked:
             return one(self.rules, self.keys)
         of_members = jax.vmap(one, in_axes=(0, None), out_axes=RoundState(0, 1))
@@ -111,16 +112,17 @@ class Program:
         """All that decides how the block ends: two blocks with the same identity end alike, to the last bit."""
         order = repr((self._spec.chunk, self._spec.devices, self._spec.stacked, self._spec.transcript))
         settled = without_addresses(self._settled)
-        return digest_of(of_task, settled, order, self.rules, self.keys, self.models(state))
+        # The method itself, edited since or with an optimiser object of other numbers, shows in the traced rounds.
+        one, given = jnp.int32(1), (self.rules, self._task.records, state, self.keys)
+        rounds = jax.make_jaxpr(functools.partial(advance, spec=self._spec))(*given, one, one)
+        return digest_of(
+            of_task, settled, order, identity_of_program(rounds), self.rules, self.keys, self.models(state)
+        )
 
 
 def rules_of(resolved: ResolvedPlan, spec: ProgramSpec) -> Rules:
     """What the engine runs; for a transcript every message must exist by itself."""
     return resolved.rules.with_noise_in_client() if spec.transcript else resolved.rules
-
-
-def _initial(rules: Rules, key: Key, task: Task) -> RoundState:
-    return initial_state(rules.method, task, key)
 
 
 def _params(rules: Rules, server: PyTree) -> jax.Array:

@@ -67,20 +67,26 @@ def identity_of_task(task: Task) -> bytes:
     return digest_of(task.records, task.test, *texts, constants, machine)
 
 
+def identity_of_program(program: ClosedJaxpr) -> bytes:
+    """A traced program: its text and the constants that it holds, as the numbers of an optimiser object."""
+    text = without_addresses(program.pretty_print(use_color=False))
+    return digest_of(text, list(_constants(program.jaxpr, program.consts, callbacks=False)))
+
+
 def without_addresses(text: str) -> str:
     """A text without the places of functions in memory."""
     return re.sub("0x[0-9a-f]+", "", text)
 
 
-def _constants(program: Jaxpr, own: Sequence[Any]) -> Iterator[Any]:
+def _constants(program: Jaxpr, own: Sequence[Any], *, callbacks: bool = True) -> Iterator[Any]:
     """The arrays that a program holds, and those of the programs inside it, as of a loss that is compiled already."""
     yield from own
     for step in program.eqns:
-        if step.primitive.name in ("pure_callback", "io_callback"):
+        if callbacks and step.primitive.name in ("pure_callback", "io_callback"):
             yield secrets.token_bytes(16)  # Python's answers are not known: such a run is never the same again
         yield from (value.val for value in step.invars if isinstance(value, Literal))
         for inside in jax.tree.leaves(step.params, is_leaf=lambda value: isinstance(value, ClosedJaxpr | Jaxpr)):
             if isinstance(inside, ClosedJaxpr):
-                yield from _constants(inside.jaxpr, inside.consts)
+                yield from _constants(inside.jaxpr, inside.consts, callbacks=callbacks)
             elif isinstance(inside, Jaxpr):
-                yield from _constants(inside, ())
+                yield from _constants(inside, (), callbacks=callbacks)

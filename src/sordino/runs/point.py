@@ -41,6 +41,8 @@ class Point:
     def for_task(self, task: Task) -> Point:
         """The same point, resolved for the task."""
         if self.resolved is not None:
+            same = self.resolved.plan is self.plan and self.resolved.population is task.population
+            require(same, "resolved", self.plan.rounds, "was resolved for another plan or task: leave it out")
             return self
         return dataclasses.replace(self, resolved=self.plan.resolve(task.population))
 
@@ -72,10 +74,6 @@ class Run:
         """Whether the model was lost: its test loss is not a number."""
         return not math.isfinite(self.history[-1]["test_loss"])
 
-    def mean_accuracy(self, last: int = 5) -> float:
-        """Mean test accuracy over the last evaluations, as papers report it."""
-        return float(np.mean([row["accuracy"] for row in self.history[-last:]]))
-
 
 def as_seed(seed: Seed) -> int:
     """A seed as a whole number of 64 bits: an integer is itself, a key of JAX is its two words.
@@ -83,7 +81,8 @@ def as_seed(seed: Seed) -> int:
     Integers of more than 32 bits are refused, since `jax.random.key` would repeat the noise of another seed for them.
     """
     if not isinstance(seed, jax.Array):
-        require(isinstance(seed, int | np.integer), "seed", seed, "must be an integer, or a key of JAX")
+        whole = isinstance(seed, int | np.integer) and not isinstance(seed, bool)
+        require(whole, "seed", seed, "must be an integer, or a key of JAX")
         require(0 <= seed <= LARGEST_SEED, "seed", seed, NO_SUCH_SEED)
         return int(seed)
     typed = jnp.issubdtype(seed.dtype, jax.dtypes.prng_key) and seed.shape == ()

@@ -124,11 +124,14 @@ class RunStore:
         name = secrets.token_hex(8)
         releases = _releases(point, name)
         folder.mkdir(parents=True, exist_ok=True)
-        if point.config is not None:
-            write_atomically(folder / CONFIG, point.config.encode())
-        write_atomically(folder / CERTIFICATE, _as_json(point.answer.certificate.to_json()))
-        write_atomically(folder / ENVIRONMENT, _as_json(environment() | {"seed": point.seed}))
-        write_atomically(folder / RECORDS, identity.hex().encode())
+
+        def write_companions() -> None:
+            if point.config is not None:
+                write_atomically(folder / CONFIG, point.config.encode())
+            write_atomically(folder / CERTIFICATE, _as_json(point.answer.certificate.to_json()))
+            write_atomically(folder / ENVIRONMENT, _as_json(environment() | {"seed": point.seed}))
+            write_atomically(folder / RECORDS, identity.hex().encode())
+
         ledger = Ledger.create(
             folder / LEDGER,
             unit=point.answer.certificate.guarantees[0].unit,
@@ -136,6 +139,7 @@ class RunStore:
             worst_release=joint_release(releases),
             longest=longest,
             description=_description(point, task, name, transcript),
+            prepare=write_companions,  # a run that is refused must not change the files of another
         )
         return cls(folder, ledger, releases, 0, longest)
 
@@ -154,6 +158,9 @@ class RunStore:
         # Rounds that run again draw the same noise: on other records, two releases would show the difference.
         otherwise = "its version of JAX, seed, records, loss, chunk or devices have changed since"
         _require_same_records(folder, identity.hex(), "resume", otherwise)
+        stated = Certificate.from_json(_read_json(folder / CERTIFICATE))
+        remedy = f"{CERTIFICATE} is not that of the plan: restore it, or choose another name"
+        require(stated == point.answer.certificate, "resume", str(folder), remedy)
         entered = max((entry.rounds.stop for entry in entries if entry.rounds is not None), default=0)
         return cls(folder, Ledger.open(folder / LEDGER), releases, entered, record.longest)
 

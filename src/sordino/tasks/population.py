@@ -46,6 +46,10 @@ class Population:
         require_count(self.clients, "clients")
         if self.sizes is None:
             return
+        sizes = np.asarray(self.sizes)
+        whole = sizes.ndim == 1 and np.issubdtype(sizes.dtype, np.integer)
+        require(whole, "sizes", self.sizes, "give one whole number for each client")
+        object.__setattr__(self, "sizes", sizes.astype(np.int64))
         same = len(self.sizes) == self.clients
         require(same, "sizes", len(self.sizes), f"give the number of records of each of the {self.clients} clients")
         if self.sizes.min() < 1:
