@@ -8,13 +8,13 @@ sets `keeps_direction = False`.
 from collections.abc import Callable
 
 from sordino.bounding.adaptive_clip import AdaptiveClip as AdaptiveClip
-from sordino.bounding.adaptive_clip import adaptive_clip
+from sordino.bounding.adaptive_clip import adaptive_clip as adaptive_clip
 from sordino.bounding.clip import Clip as Clip
-from sordino.bounding.clip import clip
+from sordino.bounding.clip import clip as clip
 from sordino.bounding.normalize import Normalize as Normalize
-from sordino.bounding.normalize import normalize
+from sordino.bounding.normalize import normalize as normalize
 from sordino.bounding.smoothed_normalize import SmoothedNormalize as SmoothedNormalize
-from sordino.bounding.smoothed_normalize import smoothed_normalize
+from sordino.bounding.smoothed_normalize import smoothed_normalize as smoothed_normalize
 from sordino.types import Bounder
 
 BOUNDERS: dict[str, Callable[..., Bounder]] = {

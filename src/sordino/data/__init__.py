@@ -9,10 +9,7 @@ from sordino.data.datasets import where as where
 from sordino.data.partition import label_histogram as label_histogram
 from sordino.data.partition import partition as partition
 from sordino.data.partition import plot_label_histogram as plot_label_histogram
-from sordino.data.synthetic import LinearProblem as LinearProblem
-from sordino.data.synthetic import LinearRegression as LinearRegression
 from sordino.data.synthetic import Quadratics as Quadratics
-from sordino.data.synthetic import RobustRegression as RobustRegression
 from sordino.data.synthetic import linear_problem as linear_problem
 from sordino.data.synthetic import linear_regression as linear_regression
 from sordino.data.synthetic import opposed_parabolas as opposed_parabolas

@@ -60,17 +60,16 @@ def identity_of_task(task: Task) -> bytes:
     programs = [jax.make_jaxpr(jax.grad(task.loss))(task.initial(key), Batch(x, y, jnp.ones(1)))]
     if task.augment is not None:
         programs.append(jax.make_jaxpr(task.augment)(key, x))
-    texts = [without_addresses(program.pretty_print(use_color=False)) for program in programs]
-    constants = [value for program in programs for value in _constants(program.jaxpr, program.consts)]
+    digests = [identity_of_program(program, callbacks=True) for program in programs]
     made = environment()
     machine = repr([made[name] for name in ("sordino", "jax", "device", "devices")])
-    return digest_of(task.records, task.test, *texts, constants, machine)
+    return digest_of(task.records, task.test, *digests, machine)
 
 
-def identity_of_program(program: ClosedJaxpr) -> bytes:
+def identity_of_program(program: ClosedJaxpr, *, callbacks: bool = False) -> bytes:
     """A traced program: its text and the constants that it holds, as the numbers of an optimiser object."""
     text = without_addresses(program.pretty_print(use_color=False))
-    return digest_of(text, list(_constants(program.jaxpr, program.consts, callbacks=False)))
+    return digest_of(text, list(_constants(program.jaxpr, program.consts, callbacks)))
 
 
 def without_addresses(text: str) -> str:
@@ -78,7 +77,7 @@ def without_addresses(text: str) -> str:
     return re.sub("0x[0-9a-f]+", "", text)
 
 
-def _constants(program: Jaxpr, own: Sequence[Any], *, callbacks: bool = True) -> Iterator[Any]:
+def _constants(program: Jaxpr, own: Sequence[Any], callbacks: bool) -> Iterator[Any]:
     """The arrays that a program holds, and those of the programs inside it, as of a loss that is compiled already."""
     yield from own
     for step in program.eqns:
@@ -87,6 +86,6 @@ def _constants(program: Jaxpr, own: Sequence[Any], *, callbacks: bool = True) ->
         yield from (value.val for value in step.invars if isinstance(value, Literal))
         for inside in jax.tree.leaves(step.params, is_leaf=lambda value: isinstance(value, ClosedJaxpr | Jaxpr)):
             if isinstance(inside, ClosedJaxpr):
-                yield from _constants(inside.jaxpr, inside.consts, callbacks=callbacks)
+                yield from _constants(inside.jaxpr, inside.consts, callbacks)
             elif isinstance(inside, Jaxpr):
-                yield from _constants(inside, (), callbacks=callbacks)
+                yield from _constants(inside, (), callbacks)
