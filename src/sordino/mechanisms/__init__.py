@@ -3,28 +3,21 @@
 `MECHANISMS` names the noise that a plan or a run file may ask for; the fields of a request are its keys of [privacy].
 """
 
-from sordino.mechanisms.binomial import BinomialRequest, binomial
-from sordino.mechanisms.discrete_gaussian import discrete_gaussian
-from sordino.mechanisms.gaussian import GaussianRequest, gaussian
-from sordino.mechanisms.laplace import LaplaceRequest, laplace
-from sordino.mechanisms.none import NoNoiseRequest, none
-from sordino.mechanisms.privunit import PrivUnitRequest, privunit
-from sordino.mechanisms.qtdl import QtdlRequest, qtdl
-from sordino.mechanisms.request import NoiseRequest
-from sordino.mechanisms.scalar_dp import scalar_dp
-
-__all__ = [
-    "MECHANISMS",
-    "NoiseRequest",
-    "binomial",
-    "discrete_gaussian",
-    "gaussian",
-    "laplace",
-    "none",
-    "privunit",
-    "qtdl",
-    "scalar_dp",
-]
+from sordino.mechanisms.binomial import BinomialRequest
+from sordino.mechanisms.binomial import binomial as binomial
+from sordino.mechanisms.discrete_gaussian import discrete_gaussian as discrete_gaussian
+from sordino.mechanisms.gaussian import GaussianRequest
+from sordino.mechanisms.gaussian import gaussian as gaussian
+from sordino.mechanisms.laplace import LaplaceRequest
+from sordino.mechanisms.laplace import laplace as laplace
+from sordino.mechanisms.none import NoNoiseRequest
+from sordino.mechanisms.none import none as none
+from sordino.mechanisms.privunit import PrivUnitRequest
+from sordino.mechanisms.privunit import privunit as privunit
+from sordino.mechanisms.qtdl import QtdlRequest
+from sordino.mechanisms.qtdl import qtdl as qtdl
+from sordino.mechanisms.request import NoiseRequest as NoiseRequest
+from sordino.mechanisms.scalar_dp import scalar_dp as scalar_dp
 
 MECHANISMS: dict[str, type[NoiseRequest]] = {
     request.name: request

@@ -38,7 +38,8 @@ def resolve_clients(plan: Arguments, population: Population) -> ResolvedPlan:
     remedy = "remembered noise (remember_noise) is noise that clients add themselves: use trust local"
     clients_add_it = trust in (Trust.LOCAL, Trust.NONE)
     require(clients_add_it or not method.privacy.remembers_noise, "trust", trust, remedy)
-    _require_consistent(plan, population, method)
+    if plan.private:
+        _require_consistent(plan, population, method)
     views = client_views(plan, method, event, clients)
     certificate = _certificate(plan, population, views, event)
     beside, about_step_size = _side_release(plan, population, method, event, certificate)

@@ -114,7 +114,8 @@ class Program:
         settled = without_addresses(self._settled)
         # The method itself, edited since or with an optimiser object of other numbers, shows in the traced rounds.
         one, given = jnp.int32(1), (self.rules, self._task.records, state, self.keys)
-        rounds = jax.make_jaxpr(functools.partial(advance, spec=self._spec))(*given, one, one)
+        spec = replace(self._spec, devices=1)  # their number is part of the order
+        rounds = jax.make_jaxpr(functools.partial(advance, spec=spec))(*given, one, one)
         return digest_of(
             of_task, settled, order, identity_of_program(rounds), self.rules, self.keys, self.models(state)
         )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Container, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -18,8 +18,8 @@ from sordino.errors import require
 from sordino.rounds.engine import RoundState
 from sordino.runs.blocks import Block, Program
 from sordino.runs.checkpoint import Checkpoint
-from sordino.runs.identity import digest_of, identity_of_task
-from sordino.runs.metrics import environment, metrics_row, require_bounded, spent
+from sordino.runs.identity import identity_of_task
+from sordino.runs.metrics import metrics_row, require_bounded, spent
 from sordino.runs.point import Point, Progress, Row, Run
 from sordino.runs.setup import segments, usual_interval
 from sordino.runs.store import CHECKPOINT, RunStore
@@ -89,7 +89,7 @@ class Session:
         self._work = sum(block.rounds * len(block.points) for block in blocks)
         self._done: dict[Block, int] = {}  # rounds of all points of a block
 
-    @cached_property
+    @functools.cached_property
     def of_task(self) -> bytes:
         """The task's part of an identity."""
         return identity_of_task(self.task)
@@ -134,7 +134,7 @@ class _Training:
         first = self._program.initial()
         stretches = segments(0, block.rounds, self.every)
         keeps = session.options.unfinished is not None or any(point.folder for point in self._points.values())
-        identity = self._program.identity(session.of_task, first) if keeps else b""
+        identity = functools.cache(lambda: self._program.identity(session.of_task, first) if keeps else b"")
         self._stores = self._opened(identity, max(stop - start for start, stop in stretches), held)
         self._checkpoint = self._checkpoint_of(identity)
         stops = [stop for _, stop in stretches]
@@ -190,7 +190,7 @@ class _Training:
             self._checkpoint.remove()
         return runs
 
-    def _opened(self, identity: bytes, longest: int, held: ExitStack) -> dict[int, RunStore]:
+    def _opened(self, identity: Callable[[], bytes], longest: int, held: ExitStack) -> dict[int, RunStore]:
         """The folders of points that have one."""
         options, stores = self._session.options, {}
         wanted = [number for number in self._points if number not in options.skip and self._points[number].folder]
@@ -206,15 +206,14 @@ class _Training:
             stores[number] = held.enter_context(store)
         return stores
 
-    def _checkpoint_of(self, identity: bytes) -> Checkpoint:
+    def _checkpoint_of(self, identity: Callable[[], bytes]) -> Checkpoint:
         """In the folder of the first point, or among the unfinished ones; nowhere if there is no folder."""
         options, folder = self._session.options, self._session.points[self._block.points[0]].folder
         if folder is not None:
             return Checkpoint(folder / CHECKPOINT, always_last=True)
         if options.unfinished is None or options.iterates:
             return Checkpoint(None)
-        made = {name: value for name, value in environment().items() if name != "date"}
-        path = options.unfinished / f"{digest_of(identity, repr(made)).hex()[:16]}.npz"
+        path = options.unfinished / f"{identity().hex()[:16]}.npz"
         return Checkpoint(path, every=None if options.deadline is None else 0.0)
 
 

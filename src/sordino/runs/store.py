@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import secrets
 import tomllib
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -92,7 +92,7 @@ class RunStore:
         point: Point,
         task: Task,
         *,
-        identity: bytes,
+        identity: Callable[[], bytes],
         longest: int,
         transcript: bool = False,
         resume: bool | None = None,
@@ -102,7 +102,7 @@ class RunStore:
         Args:
           point: resolved, with its folder.
           task: what it runs on.
-          identity: all that decides how it ends; a run goes on only with the same.
+          identity: all that decides how it ends, asked for if there can be a run; it goes on only with the same.
           longest: the most rounds between two evaluations.
           transcript: whether all messages are kept.
           resume: whether there must be a run already (True), must be none (False), or may be one (None).
@@ -116,8 +116,8 @@ class RunStore:
             resume is not False or not there, "run", str(folder), "exists already: choose another name, or --resume"
         )
         if there:
-            return cls._continue(folder, point, task, identity, transcript)
-        return cls._create(folder, point, task, identity, longest, transcript)
+            return cls._continue(folder, point, task, identity(), transcript)
+        return cls._create(folder, point, task, identity(), longest, transcript)
 
     @classmethod
     def _create(cls, folder: Path, point: Point, task: Task, identity: bytes, longest: int, transcript: bool) -> Self:
