@@ -5,6 +5,7 @@ them here: fresh keys would raise a false alarm in fewer than 1 run in 200, and 
 """
 
 import dataclasses
+import inspect
 import itertools
 import math
 from functools import reduce
