@@ -15,7 +15,8 @@ import pytest
 from sordino.experiments import specs
 from sordino.privacy.wording import SHORT_WARNINGS, TUNING_NOT_COVERED
 from sordino.report import figures
-from sordino.runs import blocks, checkpoint
+from sordino.runs import checkpoint
+from sordino.runs.blocks import Program
 from sordino.runs.store import one_at_a_time
 
 SPEC = """\
@@ -226,7 +227,7 @@ def test_what_was_killed_goes_on(run, papers, tmp_path, monkeypatch):
     unfinished = tmp_path / "runs" / "unfinished" / "paper3-small-quick"
     assert list(unfinished.iterdir())
     with monkeypatch.context() as patched:
-        patched.setattr(blocks, "advance", mock.Mock(side_effect=AssertionError))
+        patched.setattr(Program, "advance", mock.Mock(side_effect=AssertionError))
         again = json.loads(run(*command).stdout)
     assert not unfinished.exists()
     anew = json.loads(run(*command).stdout)
@@ -254,8 +255,8 @@ def test_what_ran_out_of_time_writes_what_is_complete_and_goes_on(run, papers, t
     spec = papers / "paper3" / "small.toml"
     spec.write_text(SPEC.partition("[[figures]]")[0] + "[[cells]]" + SPEC.partition("[[cells]]")[2])
     unfinished = tmp_path / "runs" / "unfinished" / "paper3-small-quick"
-    counted = mock.Mock(side_effect=blocks.advance)
-    monkeypatch.setattr(blocks, "advance", counted)
+    counted = mock.Mock(side_effect=Program.advance)
+    monkeypatch.setattr(Program, "advance", lambda *arguments: counted(*arguments))
     command = ("reproduce", "paper3-small", "--quick", "--json")
 
     def stopped_after(evaluations, *options, code=3):

@@ -59,7 +59,7 @@ def _require_consistent(plan: Arguments, population: Population, method: Method)
     """Refuse a method whose guarantee would not be about what it sends."""
     name = type(method).__name__
     remedy = "its `resolve` changes the bound that the noise is made for: give the method that bound"
-    require(method.bound is plan.method.bound, "algorithm", name, remedy)
+    require(method.bound == plan.method.bound, "algorithm", name, remedy)
     kept = jax.eval_shape(method.init_client, jax.ShapeDtypeStruct((population.d,), jnp.float32))
     stateless = not jax.tree.leaves(kept)
     remedy = "its clients keep a state: name it in `privacy` (memory = Memory.ZERO where it starts at zero)"
