@@ -38,7 +38,7 @@ class Poisson:
     name: ClassVar[str] = "poisson"
 
     def __post_init__(self) -> None:
-        require_probability("sampling", self.sampling_prob, str(self))
+        require_probability("cohort", self.sampling_prob, str(self))
 
     def __str__(self) -> str:
         return f"{self.name}:{self.sampling_prob:g}"
@@ -51,8 +51,8 @@ class _FixedSize:
     name: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
-        require(self.population >= 1, "sampling", str(self), "the population n must be at least 1")
-        require(self.sample_size >= 1, "sampling", str(self), "the sample size K must be at least 1")
+        require(self.population >= 1, "cohort", str(self), "the population n must be at least 1")
+        require(self.sample_size >= 1, "cohort", str(self), "the sample size K must be at least 1")
 
     def __str__(self) -> str:
         return f"{self.name}:{self.sample_size}/{self.population}"
@@ -67,7 +67,7 @@ class WithoutReplacement(_FixedSize):
     def __post_init__(self) -> None:
         super().__post_init__()
         remedy = f"K must not exceed n: draw at most {self.population}, or use with-replacement"
-        require(self.sample_size <= self.population, "sampling", str(self), remedy)
+        require(self.sample_size <= self.population, "cohort", str(self), remedy)
 
     @property
     def sampling_prob(self) -> float:
@@ -106,4 +106,4 @@ def parse_sampling(text: str) -> Sampling:
     except ValueError as error:
         if isinstance(error, InvalidInput):
             raise
-    raise InvalidInput("sampling", text, remedy)
+    raise InvalidInput("cohort", text, remedy)
