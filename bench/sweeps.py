@@ -16,8 +16,7 @@ from collections.abc import Callable
 import numpy as np
 
 import sordino as so
-from sordino.simulation.running import environment
-from sordino.simulation.sweep import Point, sweep
+from sordino.runs import Options, Point, environment, sweep
 
 # Appendix G: eta_0 = 0.001 * 2^i. The paper's bounds are on a scale of its own, so ours halve from 500.
 RATES = [0.001 * 2.0**i for i in range(7)]
@@ -63,10 +62,10 @@ def main() -> None:
     each = (time.perf_counter() - started) / len(chosen)
     compiling = cold - 2 * each
     started = time.perf_counter()
-    together = sweep(points, task, evaluate_every=every)
+    together = sweep(points, task, Options(evaluate_every=every))
     whole = time.perf_counter() - started
     started = time.perf_counter()
-    sweep(points, task, evaluate_every=every)
+    sweep(points, task, Options(evaluate_every=every))
     again = time.perf_counter() - started
     differences = [
         abs(a["accuracy"] - b["accuracy"])

@@ -23,20 +23,11 @@ def merged(parts: list[Result], cells: list[tuple[str, str]], *, scope: str, not
     """One result with rows and certificates in the order of `cells`, and the commit and date of the newest part."""
     require(len(parts) > 1, "parts", len(parts), "give two results or more")
     first = parts[0]
-    for part in parts:
-        for field in ("name", "title", "metric"):
-            require(part[field] == first[field], field, part[field], f"parts of one table only: {first[field]!r}")
-        for field in ("device", "versions"):
-            made, other = part["provenance"][field], first["provenance"][field]
-            require(made == other, field, made, f"parts that were made alike only: {other!r}")
+    _require_alike(parts)
     rows, certificates = (_by_cell(parts, field) for field in ("rows", "guarantees"))
     order = [cell for cell in cells if cell in rows]
     strange = rows.keys() - set(order)
     require(not strange, "cells", sorted(strange), "are not of this table")
-    provenances = sorted((part["provenance"] for part in parts), key=lambda made: str(made["date"]))
-    commits = [commit for each in provenances for commit in (*each.get("earlier_commits", []), each["commit"])]
-    earlier = [commit for commit in dict.fromkeys(commits) if commit != commits[-1]]
-    command = "; ".join(dict.fromkeys(each["command"] for each in provenances))
     choosing = [part["choosing"] for part in parts if "choosing" in part]
     return {
         "name": first["name"],
@@ -47,8 +38,28 @@ def merged(parts: list[Result], cells: list[tuple[str, str]], *, scope: str, not
         "rows": [rows[cell] for cell in order],
         "guarantees": [certificates[cell] for cell in order],
         **({"choosing": choosing[0]} if choosing else {}),
-        "provenance": {**provenances[-1], "command": command, **({"earlier_commits": earlier} if earlier else {})},
+        "provenance": _provenance(parts),
     }
+
+
+def _require_alike(parts: list[Result]) -> None:
+    """Refuse parts of different tables, and parts that were made on different devices or by different versions."""
+    first = parts[0]
+    for part in parts:
+        for field in ("name", "title", "metric"):
+            require(part[field] == first[field], field, part[field], f"is of another table than {first[field]!r}")
+        for field in ("device", "versions"):
+            made, other = part["provenance"][field], first["provenance"][field]
+            require(made == other, field, made, f"differs from {other!r}: merge parts of one device and one version")
+
+
+def _provenance(parts: list[Result]) -> Result:
+    """The provenance of the newest part, with the commits and the commands of all."""
+    provenances = sorted((part["provenance"] for part in parts), key=lambda made: str(made["date"]))
+    commits = [commit for each in provenances for commit in (*each.get("earlier_commits", []), each["commit"])]
+    earlier = [commit for commit in dict.fromkeys(commits) if commit != commits[-1]]
+    command = "; ".join(dict.fromkeys(each["command"] for each in provenances))
+    return {**provenances[-1], "command": command, **({"earlier_commits": earlier} if earlier else {})}
 
 
 def _by_cell(parts: list[Result], field: str) -> dict[tuple[str, str], Result]:

@@ -13,7 +13,6 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -23,6 +22,8 @@ import sordino as so
 from sordino.config import load_config
 from sordino.experiments.provenance import provenance
 from sordino.experiments.specs import PAPERS
+from sordino.planning import Plan
+from sordino.report.results import Result
 from sordino.tasks import Task
 
 ROOT = Path()  # results and figures go below the root of a clone
@@ -39,7 +40,7 @@ def holder(task: Task, first: int, count: int) -> Task:
     return replace(task, data=own._replace(names=(" and ".join(data.names[first : first + count]),)))
 
 
-def cells(task: Task) -> Iterator[tuple[str, str, Any, Task]]:
+def cells(task: Task) -> Iterator[tuple[str, str, Plan, Task]]:
     """(row, column, plan, task) of every cell."""
     alone = [holder(task, i, 1) for i in range(task.clients)]
     pooled = holder(task, 0, task.clients)
@@ -55,7 +56,7 @@ def cells(task: Task) -> Iterator[tuple[str, str, Any, Task]]:
     yield "no privacy", "pooled", so.plan(free, rounds=1000), pooled
 
 
-def measured(row: str, column: str, plan: Any, task: Task) -> tuple[dict[str, Any], dict[str, Any]]:
+def measured(row: str, column: str, plan: Plan, task: Task) -> tuple[Result, Result]:
     """A cell's figures with their 95 % interval, and its certificate."""
     runs = [so.simulate(plan, task, seed=seed, evaluate_every=plan.rounds) for seed in SEEDS]
     values = np.array([100 * run.accuracy for run in runs])
@@ -66,7 +67,7 @@ def measured(row: str, column: str, plan: Any, task: Task) -> tuple[dict[str, An
     return where | figures | {"seeds": list(SEEDS)}, where | runs[0].certificate.to_json()
 
 
-def plot(rows: list[dict[str, Any]], path: Path) -> None:
+def plot(rows: list[Result], path: Path) -> None:
     """Accuracy over epsilon."""
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.add_subplot()

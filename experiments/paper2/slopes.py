@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from scipy import stats
 import sordino as so
 from experiments.paper2.hospitals import ROOT
 from sordino.experiments.provenance import provenance
+from sordino.tasks import Task
 
 BASE = {"n": 200, "M": 10, "d": 10, "epsilon": 1.0}
 VALUES: dict[str, tuple[float, ...]] = {
@@ -87,10 +88,10 @@ CASES = (
         ONE_PASS_CONVEX,
     ),
 )
-_TASKS: dict[str, Any] = {}
+_TASKS: dict[str, Task] = {}
 
 
-def task_of(loss: dict[str, Any], n: int, M: int, d: int) -> Any:
+def task_of(loss: dict[str, Any], n: int, M: int, d: int) -> Task:
     """The problem of this size, made once."""
     key = repr((loss, n, M, d))
     if key not in _TASKS:
@@ -98,7 +99,7 @@ def task_of(loss: dict[str, Any], n: int, M: int, d: int) -> Any:
     return _TASKS[key]
 
 
-def excess(case: Case, setting: dict[str, Any], rounds: int | None = None, seeds: Any = SEEDS) -> np.ndarray:
+def excess(case: Case, setting: dict[str, Any], rounds: int | None = None, seeds: Iterable[int] = SEEDS) -> np.ndarray:
     """F(w) - F* after all rounds, for every seed."""
     n, M, d, epsilon = int(setting["n"]), int(setting["M"]), int(setting["d"]), setting["epsilon"]
     task = task_of(case.loss, n, M, d)
@@ -136,7 +137,7 @@ def slope(values: tuple[float, ...], measured: list[np.ndarray]) -> tuple[float,
     return float(fit.slope), float(fit.slope) - half, float(fit.slope) + half
 
 
-def rounds_needed(seeds: Any = range(5)) -> dict[str, Any]:
+def rounds_needed(seeds: Iterable[int] = range(5)) -> dict[str, Any]:
     """The fewest rounds to a given risk of both methods, on ridge regression with condition number 1 / 0.005."""
     loss, settings = {"loss": "ridge", "l2": 0.005}, BALL | {"mu": 0.005}
     setting = BASE | {"n": 1000, "epsilon": 8.0}

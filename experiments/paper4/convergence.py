@@ -45,7 +45,7 @@ from sordino.planning.cohort import Cohort, FullCohort, PoissonCohort
 from sordino.planning.resolved import Rules
 from sordino.privacy.published import normec_noise
 from sordino.rounds.engine import ProgramSpec, RoundState, run_round
-from sordino.types import Trust
+from sordino.types import Method, Trust
 
 ROOT = Path()  # run from the root of a clone
 RESULTS, FIGURES = ROOT / "results" / "paper4", ROOT / "docs" / "figures"
@@ -88,10 +88,10 @@ class Problem:
 
 def gradient_norms(
     problem: Problem,
-    method: Any,
+    method: Method,
     mechanism: Any,
     x0: jax.Array,
-    memory: Any,
+    memory: jax.Array | tuple[()],
     K: int,
     key: jax.Array,
     *,
@@ -130,7 +130,7 @@ def rate(problem: Problem, horizons: tuple[int, ...]) -> dict[str, Any]:
         method = so.error_feedback(beta=BETA, server_lr=gamma, bound=bound, server_normalization=True)
         assert BETA < ALPHA + R  # the precondition of Corollary 1
 
-        def norms_from(x0: jax.Array, method: Any = method, R: float = R, K: int = K) -> jax.Array:
+        def norms_from(x0: jax.Array, method: Method = method, R: float = R, K: int = K) -> jax.Array:
             return gradient_norms(problem, method, none(), x0, started(problem, x0, R), K, key)
 
         starts = jax.vmap(problem.task.initial)(jax.random.split(jax.random.key(2), STARTS))
@@ -185,7 +185,7 @@ def beyond(problem: Problem, K: int) -> dict[str, float]:
         "5 local steps, a tenth as long": ({"local_steps": 5, "local_lr": gamma / 10}, FullCohort()),
         "a fifth of the clients, 5 local steps": ({"local_steps": 5, "local_lr": gamma}, PoissonCohort(0.2)),
     }
-    cases_of: dict[str, tuple[Any, Any, Cohort]] = {
+    cases_of: dict[str, tuple[Method, jax.Array | tuple[()], Cohort]] = {
         name: (
             dataclasses.replace(so.error_feedback(**usual, **options), clients=float(N)),
             jnp.zeros((N, D_MODEL)),
@@ -198,7 +198,7 @@ def beyond(problem: Problem, K: int) -> dict[str, float]:
     found, key = {}, jax.random.key(0)
     for name, (method, memory, cohort) in cases_of.items():
 
-        def norms_of(method: Any, memory: Any, cohort: Cohort = cohort) -> jax.Array:
+        def norms_of(method: Method, memory: jax.Array | tuple[()], cohort: Cohort = cohort) -> jax.Array:
             return gradient_norms(problem, method, none(), problem.x0, memory, K, key, cohort=cohort)
 
         found[name] = float(jax.jit(norms_of)(method, memory)[-K // 20 :].mean())
@@ -257,8 +257,16 @@ def main() -> None:
     ends = {name: beyond(problem, K) for name, problem in problems.items()}
     for name, found in ends.items():
         print(name, {case: round(value, 6) for case, value in found.items()})
-    if quick:
-        return
+    if not quick:
+        write_rates(rates, commit)
+        write_bounds(bounds, K, seeds, commit)
+        write_beyond(ends, K, commit)
+        FIGURES.mkdir(parents=True, exist_ok=True)
+        plot(rates, FIGURES / "paper4-convergence.png")
+
+
+def write_rates(rates: dict[str, dict[str, Any]], commit: str) -> None:
+    """The slopes over K."""
     write(
         "convergence",
         f"slope of log ||grad f(x^k)|| over log K, {STARTS} starts; Corollary 1 proves a bound of slope -0.5",
@@ -271,6 +279,10 @@ def main() -> None:
         commit,
         HOW_IT_WAS_CHOSEN,
     )
+
+
+def write_bounds(bounds: dict[tuple[str, str], dict[str, float]], K: int, seeds: int, commit: str) -> None:
+    """The measured norms and Theorem 2's bounds."""
     measured = [
         row(name, f"{noise}: measured", found["least_mean"], found["bound_without_d"]) | {"seeds": list(range(seeds))}
         for (name, noise), found in bounds.items()
@@ -283,14 +295,16 @@ def main() -> None:
         measured + proven + first,
         commit,
     )
+
+
+def write_beyond(ends: dict[str, dict[str, float]], K: int, commit: str) -> None:
+    """The settings that no theorem covers."""
     write(
         "beyond",
         f"mean ||grad f(x^k)|| over the last twentieth of {K} rounds without noise; no theorem covers these",
         [row(case, name, value) for name, found in ends.items() for case, value in found.items()],
         commit,
     )
-    FIGURES.mkdir(parents=True, exist_ok=True)
-    plot(rates, FIGURES / "paper4-convergence.png")
 
 
 if __name__ == "__main__":

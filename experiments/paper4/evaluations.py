@@ -37,7 +37,7 @@ from sordino.experiments.provenance import commit_of_the_code, provenance
 from sordino.experiments.specs import find_spec
 from sordino.models.model import Array, Params
 from sordino.models.resnet20 import scores
-from sordino.simulation.sweep import Point, sweep
+from sordino.runs import Options, Point, sweep
 from sordino.tasks import Records, Task
 from sordino.types import Key
 
@@ -85,7 +85,7 @@ def of_batch(params: Params, x: Array, dtype: str) -> list[Statistics]:
 def running(task: Task, records: Records, models: Array, key: Key, *, batch_size: int, dtype: str) -> list[Statistics]:
     """s after rounds that began at `models`, oldest first; divided by its weights, which begin with these rounds."""
 
-    def one(s: Any, turn: tuple[Array, Array]) -> tuple[Any, None]:
+    def one(s: list[Statistics], turn: tuple[Array, Array]) -> tuple[list[Statistics], None]:
         k, worker = turn
         key_draw, key_change = jax.random.split(jax.random.fold_in(jax.random.fold_in(key, k), worker))
         rows = records.start[worker] + jax.random.randint(key_draw, (batch_size,), 0, records.size[worker])
@@ -157,7 +157,7 @@ def main() -> None:
     task = points[0].config.task()
     dtype = "bfloat16" if "bfloat16" in (points[0].config.file.task.model or "") else "float32"
     planned = [Point(point.config.plan(), seed) for point in points]
-    runs = sweep(planned, task, evaluate_every=spec.evaluate_every(False), iterates=True)
+    runs = sweep(planned, task, Options(evaluate_every=spec.evaluate_every(False), iterates=True))
     rows: list[dict[str, Any]] = []
     for point, run in zip(points, runs, strict=True):
         cell, batch_size = point.cell, point.config.file.algorithm.model_dump()["batch_size"]

@@ -16,7 +16,6 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -76,7 +75,7 @@ def flattened(model: nn.Module) -> Tensor:
 class Images:
     """Pixels as bytes on the device, standardised when they are read."""
 
-    def __init__(self, x: Any, y: Any, device: str) -> None:
+    def __init__(self, x: np.ndarray, y: np.ndarray, device: str) -> None:
         self.x = torch.as_tensor(x).permute(0, 3, 1, 2).contiguous().to(device)
         self.y = torch.as_tensor(y).long().to(device)
         shape = (1, 3, 1, 1)

@@ -11,22 +11,6 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
-__all__ = [
-    "LARGEST_SEED",
-    "MOST_ROUNDS",
-    "NO_SUCH_SEED",
-    "BudgetExceeded",
-    "InvalidInput",
-    "LedgerError",
-    "Refused",
-    "SordinoError",
-    "require",
-    "require_count",
-    "require_drawable",
-    "require_float32",
-    "require_name",
-]
-
 MOST_ROUNDS = 10_000_000  # of a run, and releases that numbers can compose
 LARGEST_SEED = 2**32 - 1
 SMALLEST_FLOAT32, LARGEST_FLOAT32 = 2.0**-126, (2 - 2.0**-23) * 2.0**127  # what is smaller is flushed to zero
@@ -76,7 +60,7 @@ def require(condition: bool, field: str, value: Any, remedy: str) -> None:
 
 
 def require_count(value: Any, field: str, remedy: str = "must be a whole number, at least 1") -> None:
-    """Raise `InvalidInput` unless the value is 1, 2, 3, ...: what is counted with 1.9 is not what runs with 1."""
+    """Raise `InvalidInput` unless the value is a positive integer."""
     try:
         valid = operator.index(value) >= 1 and not isinstance(value, bool)
     except TypeError:
@@ -104,9 +88,5 @@ def require_float32(field: str, value: float, *, or_zero: bool = False) -> None:
 
 def require_drawable(field: str, value: float) -> None:
     """Refuse a std or a scale that is zero or infinity in float32: it hides nothing, whatever an accountant finds."""
-    require(
-        _is_float32(value),
-        field,
-        value,
-        "no float32 can be this noise: choose a bound of messages or gradients nearer to 1",
-    )
+    remedy = "no float32 can be this noise: choose a bound of messages or gradients nearer to 1"
+    require(_is_float32(value), field, value, remedy)

@@ -13,8 +13,6 @@ from typing import Any, TypeVar
 
 import jax
 
-__all__ = ["pytree"]
-
 Class = TypeVar("Class", bound=type)
 
 

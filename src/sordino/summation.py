@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-__all__ = ["RunningSum", "rounding_share"]
-
 
 class RunningSum(NamedTuple):
     """A sum as two trees: `total`, and `rest`, what that has lost to rounding (nothing of whole numbers)."""
@@ -22,7 +20,6 @@ class RunningSum(NamedTuple):
 
     @classmethod
     def of(cls, term: Any) -> RunningSum:
-        """Of one term."""
         return cls(term, jax.tree.map(jnp.zeros_like, term))
 
     @classmethod
@@ -71,7 +68,7 @@ def rounding_share(terms: int, scalings: int = 1) -> float:
 
 
 def _second_half(leaf: jax.Array, half: int) -> jax.Array:
-    """As long as the first, by a zero where it must."""
+    """The second half, padded with a zero to the length of the first."""
     back = leaf[half:]
     return jnp.pad(back, ((0, half - len(back)), *((0, 0) for _ in back.shape[1:])))
 

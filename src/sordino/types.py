@@ -21,35 +21,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-__all__ = [
-    "Aggregate",
-    "Augment",
-    "BoundInfo",
-    "Bounder",
-    "ClientNumbers",
-    "ClientRecords",
-    "Event",
-    "Key",
-    "LawOfSum",
-    "Limited",
-    "Mechanism",
-    "Memory",
-    "Message",
-    "Method",
-    "Observer",
-    "Placement",
-    "PlanContext",
-    "Privacy",
-    "PyTree",
-    "RecordFacts",
-    "Relation",
-    "Scalar",
-    "Trust",
-    "Unit",
-    "Vector",
-    "Warning",
-]
-
 Vector: TypeAlias = "jax.Array"  # float32[d]
 Key: TypeAlias = "jax.Array"  # a typed PRNG key, always passed in, never made up
 Scalar: TypeAlias = "float | jax.Array"  # a hyper-parameter: a number on the host or a traced leaf in a sweep
@@ -140,7 +111,10 @@ class Placement(StrEnum):
 class Event:
     """Base of all privacy events: what one release costs one unit. See `sordino.privacy.events`."""
 
-    kind: ClassVar[str] = "event"
+    kind: ClassVar[str] = "event"  # its name in ledgers, stated as `class Gaussian(Event, kind="gaussian")`
+
+    def __init_subclass__(cls, kind: str = "") -> None:
+        cls.kind = kind or cls.kind
 
 
 class Message(NamedTuple):
@@ -201,12 +175,6 @@ class ClientNumbers(NamedTuple):
     batch: jax.Array  # K_i
     weight: jax.Array  # what its message is multiplied by
     noise_std: jax.Array  # of its message
-
-
-class ClientRecords(Protocol):
-    """One client's own records, its loss and its numbers, as a method sees them. See `algorithms.local.ClientData`."""
-
-    numbers: ClientNumbers | None
 
 
 LawOfSum: TypeAlias = "Callable[[Key, Vector, jax.Array | None, int], Aggregate]"
@@ -285,7 +253,7 @@ class Privacy:
     remembers_noise: bool = False  # a client's state follows its message as it was sent, noise and all
     noise_inside: bool = False  # the method adds the plan's noise to its own gradients; messages get none
     releases: int = 1  # noisy gradients of a client in one round
-    message_parts: int = 1  # parts of d coordinates in a message, of which the squared norm is that of the first
+    message_parts: int = 1  # vectors of length d in one message; squared norms are measured on the first
 
 
 @dataclass(frozen=True)

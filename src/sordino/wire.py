@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from sordino.errors import InvalidInput
 
-__all__ = ["FLOAT32", "Float32", "Wire"]
-
 
 class Wire(Protocol):
     """A fixed format for arrays of d numbers; a message of another size is refused."""
@@ -29,15 +27,12 @@ class Float32:
     """Little-endian float32, four bytes a number."""
 
     def size(self, d: int) -> int:
-        """Four bytes a number."""
         return 4 * d
 
     def encode(self, values: NDArray[np.generic]) -> bytes:
-        """The numbers as bytes."""
         return np.asarray(values).astype("<f4", copy=False).tobytes()
 
     def decode(self, data: bytes, d: int) -> NDArray[np.float32]:
-        """The d numbers in `data`."""
         require_size(data, self.size(d), d)
         return np.frombuffer(data, "<f4").astype(np.float32)
 

@@ -36,21 +36,19 @@ def test_the_installed_command():
 
 
 def test_gaussian_poisson(account):
-    data = account("gaussian --noise-multiplier 2.6879 --sampling poisson:0.2 --rounds 200 --delta 1e-5")
+    data = account("gaussian --noise-multiplier 2.6879 --cohort poisson:0.2 --rounds 200 --delta 1e-5")
     assert data["epsilon"] == pytest.approx(4.9997, abs=2e-3)
     assert (data["relation"], data["rounds"], data["scope"]) == ("add-remove", 200, "all rounds")
     assert 0 < data["one_round"]["epsilon"] < data["epsilon"]
 
 
 def test_gaussian_without_replacement(account):
-    options = (
-        "--noise-multiplier 2 --sampling without-replacement:50/1000 --relation replace-one --rounds 200 --delta 1e-5"
-    )
+    options = "--noise-multiplier 2 --cohort fixed:50/1000 --relation replace-one --rounds 200 --delta 1e-5"
     assert account(f"gaussian {options}")["epsilon"] == pytest.approx(1.7362, abs=5e-3)
 
 
 def test_gaussian_solves_for_the_noise(account):
-    data = account("gaussian --epsilon 5 --delta 1e-5 --sampling poisson:0.2 --rounds 200")
+    data = account("gaussian --epsilon 5 --delta 1e-5 --cohort poisson:0.2 --rounds 200")
     assert data["noise_multiplier"] == pytest.approx(2.688, abs=2e-3)
     assert data["epsilon"] <= 5
 
@@ -135,7 +133,7 @@ def test_compose(run, account, tmp_path: Path):
     for wrong, words in (
         ("noise = 3", "noise = 3"),
         ("times = 1.9", "times = 1.9"),
-        ('sampling = "full"', "stands above"),
+        ('cohort = "full"', "cohort = 'full'"),
     ):
         file.write_text(text + f"\n{wrong}\n")
         assert words in run("account", "compose", str(file), code=2).stderr
@@ -151,7 +149,7 @@ def test_compose(run, account, tmp_path: Path):
         ("account gaussian --noise-multiplier 1 --delta x", "--delta"),
         ("account gaussian --noise-multiplier 1", "exactly two"),
         (
-            "account gaussian --epsilon 1 --delta 1e-5 --relation replace-one --sampling without-replacement:11/10",
+            "account gaussian --epsilon 1 --delta 1e-5 --relation replace-one --cohort fixed:11/10",
             "K must not exceed n",
         ),
         ("account gaussian --noise-multiplier 1 --delta 1e-5 --observer server", "state rounds"),
@@ -195,7 +193,7 @@ def ledger_path(tmp_path: Path) -> Path:
 def test_certify_recomputes_from_the_ledger(run, account, ledger_path: Path):
     data = json.loads(run("certify", str(ledger_path), "--json").stdout)
     (guarantee,) = data["guarantees"]
-    expected = account("gaussian --noise-multiplier 2.6879 --sampling poisson:0.2 --rounds 20 --delta 1e-5")
+    expected = account("gaussian --noise-multiplier 2.6879 --cohort poisson:0.2 --rounds 20 --delta 1e-5")
     assert guarantee["epsilon"] == expected["epsilon"]
     assert (guarantee["rounds"], guarantee["units"]) == (20, 3000)
     assert "model user" in run("certify", str(ledger_path.parent)).stdout

@@ -85,7 +85,7 @@ def test_records_come_from_the_seed():
 def test_rounds_are_timed_after_one_that_is_not(monkeypatch):
     clock = iter(range(1000))
     run, loop = [], []
-    program = workloads.Program(run.append, loop.append, d=3, chunk=2, compile_seconds=0.5)
+    program = workloads.Prepared(run.append, loop.append, d=3, chunk=2, compile_seconds=0.5)
     monkeypatch.setattr(workloads, "prepare", lambda *_, **__: program)
     monkeypatch.setattr(workloads.time, "perf_counter", lambda: float(next(clock)))
     found = workloads.measure(SMALL["w1"])

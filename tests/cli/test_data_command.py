@@ -107,11 +107,11 @@ def test_info_of_ones_own(data, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("info digits --plot x.png", "draws what clients hold: add --partition"),
+        ("info digits --plot x.png", "plot = 'x.png': "),
         ("info digits --clients 5 --plot /nowhere/x.png", "could not be written"),
         ("info digits --clients 5 --plot x.wrong", "could not be written"),
         ("info digits --clients 5000", "digits has 1438 records"),
-        ("info digits --partition shards:2", "say how many clients"),
+        ("info digits --partition shards:2", "clients = None: give the number"),
         ("info nothing", "unknown: use one of"),
     ],
 )

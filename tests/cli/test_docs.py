@@ -15,7 +15,8 @@ import pytest
 from sordino.cli.account import app
 from sordino.experiments import specs
 from sordino.experiments.pages import results_page
-from sordino.report.results import SHORTLY, summary, with_summary
+from sordino.privacy.wording import SHORT_WARNINGS
+from sordino.report.results import summary, with_summary
 
 ROOT = Path(__file__).parents[2]
 DOCS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
@@ -115,7 +116,7 @@ def test_the_page_names_the_commits_of_every_call(tmp_path):
 def test_the_page_says_what_a_promise_does_not_cover(tmp_path):
     known = json.loads((ROOT / "results" / "paper0" / "table6.json").read_text())
     known["guarantees"] = [dict(known["guarantees"][0])]
-    for code, words in SHORTLY.items():
+    for code, words in SHORT_WARNINGS.items():
         known["guarantees"][0]["warnings"] = [{"code": code, "message": "Long."}]
         (tmp_path / "paper0").mkdir(exist_ok=True)
         (tmp_path / "paper0" / "table6.json").write_text(json.dumps(known))
@@ -123,7 +124,8 @@ def test_the_page_says_what_a_promise_does_not_cover(tmp_path):
     data = {"start-depends-on-data", "measured-on-clients", "shape-depends-on-data", "records-overlap"}
     clients = {"clients-dealt-anew", "dealt-by-label", "names-are-clients"}
     assert (
-        data | clients | {"step-size-cost", "rounded-sums", "delta-too-large", "no-valid-guarantee"} == SHORTLY.keys()
+        data | clients | {"step-size-cost", "rounded-sums", "delta-too-large", "no-valid-guarantee"}
+        == SHORT_WARNINGS.keys()
     )
 
 
@@ -134,7 +136,7 @@ def test_a_result_that_is_older_than_a_warning_has_it_all_the_same(tmp_path):
     (tmp_path / "paper3").mkdir()
     (tmp_path / "paper3" / "section-5-3.json").write_text(json.dumps(known))
     (promise,) = (line for line in results_page(tmp_path).splitlines() if "epsilon 5.000" in line)
-    assert "**the first model is made from the data, which is not covered**" in promise
+    assert f"**{SHORT_WARNINGS['start-depends-on-data']}**" in promise
 
 
 def test_the_page_says_how_far_a_heat_map_varies(tmp_path):

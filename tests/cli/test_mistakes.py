@@ -15,7 +15,7 @@ import pytest
 import typer
 
 from sordino.cli.app import app
-from sordino.simulation import running, sweep
+from sordino.runs import blocks
 
 CONFIG = """\
 [task]
@@ -52,7 +52,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.fixture
 def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing may be computed before a mistake is found."""
-    for module, name in ((running, "run_rounds"), (sweep, "run_block")):
+    for module, name in ((blocks, "run_rounds"), (blocks, "advance")):
         monkeypatch.setattr(module, name, mock.Mock(side_effect=AssertionError("trained")))
 
 
@@ -128,9 +128,7 @@ def finished(run, tmp_path_factory) -> Path:
 @pytest.mark.parametrize(
     ("name", "damage", "says"),
     [
-        ("metrics.jsonl", None, "holds no row, and no round is left to measure"),
-        ("metrics.jsonl", b"{garb\n{garb\n", "metrics.jsonl, line 1': cannot be read: take the file away"),
-        ("metrics.jsonl", b"\xff\xfe\x00\n[1]\n", "metrics.jsonl, line 1': cannot be read: take the file away"),
+        ("records.sha256", None, "records.sha256 is missing"),
         ("config.toml", b"\xff\xfe", "config.toml is damaged"),
         ("config.toml", b"[task]\nname = ", "config.toml is damaged"),
     ],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import json
 import shutil
@@ -14,10 +13,10 @@ import numpy as np
 import pytest
 
 from sordino.experiments import specs
+from sordino.privacy.wording import SHORT_WARNINGS, TUNING_NOT_COVERED
 from sordino.report import figures
-from sordino.simulation import sweep
-from sordino.simulation.checkpoint import Bookmark
-from sordino.simulation.sweep_files import one_at_a_time
+from sordino.runs import blocks, checkpoint
+from sordino.runs.store import one_at_a_time
 
 SPEC = """\
 title = "Clipping or normalization on small quadratics"
@@ -120,8 +119,8 @@ def test_paper_beside_ours_numbers_and_pictures(run, papers, tmp_path):
     assert "the paper claims (5, 1e-6)" in printed
     assert "quick look" in printed
     assert "Too short to show an order. A note." in printed
-    assert "the first model is made from the data, which is not covered" in printed
-    assert "no epsilon covers that choice" in printed
+    assert SHORT_WARNINGS["start-depends-on-data"] in printed
+    assert TUNING_NOT_COVERED in printed
     folder = tmp_path / "runs" / "reproduce" / "paper3"
     result = json.loads((folder / "small-quick.json").read_text())
     cells = {(row["row"], row["column"]): row for row in result["rows"]}
@@ -156,7 +155,7 @@ def test_a_part_of_a_table(run, papers, tmp_path):
     totals = [g for one in result["guarantees"] for g in one["guarantees"] if g["scope"] == "all rounds"]
     assert {g["rounds"] for g in totals} == {3}
     # A note may name figures that the changes have made false.
-    assert result["note"].startswith("Changed here: run.rounds=3. What follows is said of the settings as shipped, ")
+    assert result["note"].startswith("Changed here: run.rounds=3. ")
     assert result["note"].endswith(" Too short to show an order. A note.")
     said = " ".join(run("reproduce", "paper3-small", "--only", "40, clip", "--set", "run.rounds=3").stdout.split())
     assert "Not the whole: cells that match '40, clip', run.rounds=3." in said
@@ -217,8 +216,8 @@ def test_what_was_killed_goes_on(run, papers, tmp_path, monkeypatch):
     """Killed between the runs and the picture: the second time there is nothing left to compute."""
     spec = papers / "paper3" / "small.toml"
     spec.write_text(SPEC.partition("[[figures]]")[0] + "[[cells]]" + SPEC.partition("[[cells]]")[2])
-    monkeypatch.setattr(sweep, "BOOKMARK_EVERY", 0.0)
-    monkeypatch.setattr(sweep, "Bookmark", functools.partial(Bookmark, times=0.0))
+    monkeypatch.setattr(checkpoint, "EVERY", 0.0)
+    monkeypatch.setattr(checkpoint, "SHARE", float("inf"))
     command = ("reproduce", "paper3-small", "--quick", "--json")
     with monkeypatch.context() as patched:
         patched.setattr(figures, "plot_table", mock.Mock(side_effect=RuntimeError))
@@ -227,7 +226,7 @@ def test_what_was_killed_goes_on(run, papers, tmp_path, monkeypatch):
     unfinished = tmp_path / "runs" / "unfinished" / "paper3-small-quick"
     assert list(unfinished.iterdir())
     with monkeypatch.context() as patched:
-        patched.setattr(sweep, "run_block", mock.Mock(side_effect=AssertionError, lower=sweep.run_block.lower))
+        patched.setattr(blocks, "advance", mock.Mock(side_effect=AssertionError))
         again = json.loads(run(*command).stdout)
     assert not unfinished.exists()
     anew = json.loads(run(*command).stdout)
@@ -255,9 +254,8 @@ def test_what_ran_out_of_time_writes_what_is_complete_and_goes_on(run, papers, t
     spec = papers / "paper3" / "small.toml"
     spec.write_text(SPEC.partition("[[figures]]")[0] + "[[cells]]" + SPEC.partition("[[cells]]")[2])
     unfinished = tmp_path / "runs" / "unfinished" / "paper3-small-quick"
-    original = sweep.run_block
-    counted = mock.Mock(side_effect=original, lower=original.lower)
-    monkeypatch.setattr(sweep, "run_block", counted)
+    counted = mock.Mock(side_effect=blocks.advance)
+    monkeypatch.setattr(blocks, "advance", counted)
     command = ("reproduce", "paper3-small", "--quick", "--json")
 
     def stopped_after(evaluations, *options, code=3):

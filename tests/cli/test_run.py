@@ -13,8 +13,9 @@ import pytest
 
 import sordino as so
 from sordino.errors import InvalidInput
+from sordino.planning import Plan
 from sordino.privacy import read_ledger
-from sordino.privacy.guarantee import OTHERS_LOOK_AWAY
+from sordino.privacy.wording import ASSUME_OTHERS_HONEST
 from tests.toys import RUN_FILE
 
 CONFIG = "# Digits, dealt to twenty clients.\n" + RUN_FILE.replace(
@@ -133,7 +134,7 @@ def test_resume_with_another_configuration(run, finished, tmp_path, change):
         arguments[1] = str(tmp_path / "cfg.toml")
         # Not of the seed, which is in a digest that stays here.
         says = (
-            "its seed, records, loss, chunk or devices have changed"
+            "seed, records, loss, chunk or devices have changed"
             if change.startswith("run.seed")
             else "another configuration"
         )
@@ -152,7 +153,7 @@ ASSUMPTIONS = {
             ],
         },
     ),
-    "local": (["privacy.trust=local"], {"server": [], "model user": [OTHERS_LOOK_AWAY]}),
+    "local": (["privacy.trust=local"], {"server": [], "model user": [ASSUME_OTHERS_HONEST]}),
 }
 
 
@@ -181,15 +182,25 @@ def test_resume_of_nothing(run, config, tmp_path):
     run("run", str(config), "--runs", str(tmp_path), "--set", "run.rounds=1")
 
 
-def test_a_damaged_checkpoint(run, finished, tmp_path):
+def test_a_damaged_checkpoint_only_costs_time(run, finished, tmp_path):
     folder = tmp_path / "x"
     shutil.copytree(finished[0], folder)
+    before = {name: (folder / name).read_bytes() for name in ("ledger.jsonl", "metrics.jsonl", "model.safetensors")}
     whole = (folder / "checkpoint.npz").read_bytes()
     for damaged in (b"", b"nonsense", whole[: len(whole) // 2]):
         (folder / "checkpoint.npz").write_bytes(damaged)
-        result = run("run", str(folder / "config.toml"), "--runs", str(tmp_path), "--name", "x", "--resume", code=2)
-        assert "checkpoint.npz" in result.stderr
-        assert len(result.stderr.splitlines()) == 1
+        run("run", str(folder / "config.toml"), "--runs", str(tmp_path), "--name", "x", "--resume")
+        assert before == {name: (folder / name).read_bytes() for name in before}
+
+
+def test_a_plan_is_resolved_once(run, config, tmp_path, monkeypatch):
+    """Calibrating may take minutes."""
+    resolve, calls = Plan.resolve, []
+    monkeypatch.setattr(Plan, "resolve", lambda *arguments: calls.append(1) or resolve(*arguments))
+    run("run", str(config), "--runs", str(tmp_path), "--set", "run.rounds=1")
+    assert len(calls) == 1
+    run("run", str(config), "--runs", str(tmp_path), "--name", "s", "--set", "run.rounds=1", "--set", "run.seed=[0, 1]")
+    assert len(calls) == 3
 
 
 def test_plan_writes_nothing(run, config, tmp_path):

@@ -11,9 +11,6 @@ from types import NoneType
 from typing import Any, get_args, get_origin
 
 import pytest
-from sordino.simulation.cohort import parse_cohort
-from sordino.simulation.planning import CALIBRATIONS
-from sordino.simulation.tasks import PROBLEMS
 
 from sordino.algorithms import METHODS
 from sordino.bounding import BOUNDERS
@@ -23,8 +20,12 @@ from sordino.data import CATALOGUE
 from sordino.data.augmentation import AUGMENTATIONS
 from sordino.data.datasets import OWN_DATA
 from sordino.data.partition import SCHEMES
+from sordino.mechanisms.gaussian import CALIBRATIONS
+from sordino.planning import parse_cohort
+from sordino.planning.arguments import RECORD_CALIBRATIONS
 from sordino.privacy.privunit import GAMMA_RULES
 from sordino.privacy.quantized import NOISE_LAWS
+from sordino.tasks import PROBLEMS
 from sordino.types import Relation
 
 PAGE = Path(__file__).parents[2] / "docs" / "run_file.md"
@@ -148,11 +149,11 @@ def test_the_methods_and_what_they_need(page):
 
 VALUES = {
     "mechanism": list(registries().mechanisms),
-    "calibration": CALIBRATIONS,
+    "calibration": sorted({*CALIBRATIONS, *RECORD_CALIBRATIONS}),
     "relation": [str(relation.value) for relation in Relation],
     "augment": [*AUGMENTATIONS, "none"],
     "partition": [*SCHEMES, "natural"],
-    "noise": [*NOISE_LAWS, "numeric", "theorem-2.1"],
+    "noise": NOISE_LAWS,
     "trust": ["central", "local", "shuffle"],
     "cohort": ["full", "fixed:K", "poisson:Q", "unreliable:LOW-HIGH"],
     "problem": list(PROBLEMS),

@@ -8,8 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from sordino.simulation.cohort import Full
-from sordino.simulation.engine import Carry, Setting, run_round, run_rounds
 
 import sordino as so
 from sordino.algorithms.local import ClientData
@@ -17,46 +15,44 @@ from sordino.data import FederatedData, robust_loss, robust_regression
 from sordino.data.augmentation import crop, crop_flip, flip
 from sordino.errors import InvalidInput, Refused
 from sordino.models import Batch, get
+from sordino.planning import Rules, parse_cohort
 from sordino.privacy.ledger import read_ledger
-from sordino.simulation import Task
-from sordino.types import Algorithm, Memory, Observer
+from sordino.rounds import ProgramSpec, run_rounds
+from sordino.rounds.engine import run_round
+from sordino.tasks import Population, Task
+from sordino.types import Memory, Observer, PlanContext, Trust
+from tests.toys import rounds_of, rules_for, states_of
 
 
 def method(**options):
-    usual = {"beta": 0.1, "server_lr": 0.1, "bound": so.smoothed_normalize(0.2), "R": 1.0}
+    usual = {"beta": 0.1, "server_lr": 0.1, "bound": so.smoothed_normalize(0.2)}
     return so.error_feedback(**(usual | options))
 
 
 def resolved(ours, clients=10, **options):
     options = {"rounds": 20, "noise_multiplier": 4.0, "trust": "local", "delta": 1e-5} | options
-    return so.plan(ours, **options).resolve(d=50, clients=clients)
+    return so.plan(ours, **options).resolve(Population(50, clients))
 
 
 def codes(certificate):
     return [warning.code for warning in certificate.warnings]
 
 
-def test_are_algorithms():
-    assert isinstance(method(), Algorithm)
-    assert isinstance(so.dp_sgd(server_lr=0.1), Algorithm)
-
-
 # --- Warnings ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("alpha", "beta", "R", "expected"),
+    ("alpha", "beta", "expected"),
     [
-        (0.2, 0.1, None, []),
-        (0.1, 0.2, 1.0, []),
-        (0.1, 0.2, 0.1, ["beta-above-alpha-plus-R"]),
-        (0.1, 0.2, None, ["beta-above-alpha-plus-R"]),
-        (0.09, 0.2, 1.0, ["beta-above-2-alpha"]),
-        (0.0, 0.2, None, ["beta-above-2-alpha", "beta-above-alpha-plus-R"]),
+        (0.2, 0.1, []),
+        (0.2, 0.2, ["beta-above-alpha-plus-R"]),
+        (0.1, 0.2, ["beta-above-alpha-plus-R"]),
+        (0.09, 0.2, ["beta-above-2-alpha", "beta-above-alpha-plus-R"]),
+        (0.0, 0.2, ["beta-above-2-alpha", "beta-above-alpha-plus-R"]),
     ],
 )
-def test_warnings_stand_in_the_certificate(alpha, beta, R, expected):
-    certificate = resolved(method(bound=so.smoothed_normalize(alpha), beta=beta, R=R)).certificate
+def test_warnings_stand_in_the_certificate(alpha, beta, expected):
+    certificate = resolved(method(bound=so.smoothed_normalize(alpha), beta=beta)).certificate
     assert [code for code in codes(certificate) if code.startswith("beta")] == expected
 
 
@@ -102,7 +98,7 @@ def test_from_two_on_a_memory_runs_away():
     ours, residuals = method(bound=None, top_k=1, beta=2.5), []
     memory = jnp.zeros(1)
     for _ in range(20):
-        Delta, _ = ours._psi(1.0 - memory)
+        Delta, _ = ours.psi(1.0 - memory)
         memory = memory + 2.5 * Delta
         residuals.append(abs(float(1.0 - memory[0])))
     assert residuals[-1] > 1000
@@ -146,7 +142,7 @@ def test_what_is_wrong_is_called_by_its_name(options, says):
     ],
 )
 def test_memory_is_declared(options, memory):
-    assert method(**options).memory is memory
+    assert method(**options).privacy.memory is memory
 
 
 @pytest.mark.parametrize("trust", ["central", "local"])
@@ -164,8 +160,7 @@ def test_a_noisy_start_is_a_release_like_every_other(tmp_path):
     plan = so.plan(ours, rounds=6, noise_multiplier=4.0, trust="local", delta=1e-5)
     run = so.simulate(plan, task, folder=tmp_path / "run", evaluate_every=3)
     record = read_ledger(tmp_path / "run" / "ledger.jsonl")
-    server = [entry.round for entry in record.entries if Observer.SERVER in entry.observers]
-    assert server == list(range(6))
+    assert record.rounds(Observer.SERVER) == 6
     spent = so.epsilon_of(record.spent(Observer.SERVER), 1e-5, record.relation)
     assert spent == pytest.approx(run.certificate.total(Observer.SERVER).epsilon)
 
@@ -191,6 +186,28 @@ def test_the_secure_average_needs_gaussian_noise_of_all_clients(options):
         resolved(method(memory="secure-average", memory_clip=1.0), **options)
 
 
+@pytest.mark.parametrize(
+    ("options", "limits"),
+    [
+        ({}, (1.0, 1.0)),
+        ({"memory": "noisy", "memory_clip": 5.0}, (1.0, 1.0)),
+        ({"memory": "secure-average", "memory_clip": 5.0}, (3.0, 1.0)),
+        ({"memory": "exact"}, (1e30, 1.0)),
+    ],
+    ids=["zero", "noisy", "secure-average", "exact"],
+)
+def test_the_limit_of_a_message_is_that_of_its_round(options, limits):
+    """Nine clients: a first message of the secure average may have norm sqrt(9) Phi, and a long gradient has."""
+    ours = method(**options).resolve(PlanContext(50, clients=9, planned_cohort=9.0, rounds=20))
+    server = ours.init_server(jnp.zeros(4))
+    long = ClientData.own(lambda w, batch: 1e3 * jnp.sum(w), jnp.zeros((1, 1)), jnp.zeros(1))
+    for k, limit in enumerate(limits):
+        received = ours.broadcast(server._replace(k=jnp.int32(k)))
+        assert float(ours.limit(received, None)) == pytest.approx(limit, rel=2e-6)
+        message, *_ = ours.client(jax.random.key(0), received, jnp.zeros(4), long)
+        assert float(jnp.linalg.norm(message.vector)) == pytest.approx(min(limit, 2e3), rel=1e-3)
+
+
 def test_remembered_noise_is_promised_to_the_server_alone():
     certificate, plain = (resolved(method(remember_noise=remember)).certificate for remember in (True, False))
     server, user = (certificate.total(who) for who in (Observer.SERVER, Observer.MODEL_USER))
@@ -203,7 +220,7 @@ def test_a_method_that_begins_to_remember_when_it_is_resolved_gains_nothing_eith
     class Late(type(method())):
         """What runs is the resolved method, so that is what the plan looks at."""
 
-        def resolve(self, circumstances):
+        def resolve(self, context):
             return dataclasses.replace(method(), remembers_noise=True)
 
     ours = method()
@@ -249,7 +266,6 @@ def test_ef21_alone_has_no_bound_and_is_not_private():
         ({"local_steps": 0}, "local_steps"),
         ({"batch_size": 0}, "batch_size"),
         ({"server_lr": -1.0}, "server_lr"),
-        ({"R": -1.0}, "R"),
     ],
     ids=str,
 )
@@ -277,46 +293,30 @@ def test_calibrations_that_cannot_be_meant(options, field):
 # --- One program, shared weights ---------------------------------------------------------------------------------
 
 
-def toy():
-    return so.task("robust-regression", clients=6, d=4, records=3)
-
-
-def rounds_of(ours, mechanism, task, rounds=2):
-    setting = Setting(task.loss, Full(), task.clients, task.largest, "local", task.clients)
+def after_two_rounds(rules: Rules, task: Task) -> jax.Array:
+    """x after two rounds with local noise."""
     w = task.initial(jax.random.key(0))
-    memories = jax.tree.map(lambda leaf: jnp.stack([leaf] * task.clients), ours.init_client(w))
-    carry = Carry(ours.init_server(w), memories)
-    done = run_rounds(
-        ours, mechanism, task.records, carry, jax.random.key(1), jnp.int32(0), setting=setting, rounds=rounds
-    )
-    return np.asarray(ours.params(done[0].server))
+    state, _ = rounds_of(rules, task.records, task.loss, w, 2, seed=1)
+    return rules.method.params(state.server)
 
 
 @pytest.mark.parametrize("bound", [so.smoothed_normalize, so.clip], ids=["alpha", "clip"])
 def test_a_grid_is_one_program(bound):
     """beta, gamma, alpha or the clip, and the noise are traced: a vmap over all equals one by one, compiled once."""
-    task = toy()
+    task = so.task("robust-regression", clients=6, d=4, records=3)
     grid = [(0.1, 0.2, 0.3, 0.01), (0.5, 0.1, 1.0, 0.1), (1.0, 0.3, 0.01, 0.0)]
-    methods = [so.error_feedback(beta=b, server_lr=g, bound=bound(a)) for b, g, a, _ in grid]
-    mechanisms = [so.gaussian(s) for *_, s in grid]
-    alone = [rounds_of(*pair, task) for pair in zip(methods, mechanisms, strict=True)]
+
+    def rules(beta, gamma, alpha, noise_std):
+        ours = so.error_feedback(beta=beta, server_lr=gamma, bound=bound(alpha))
+        return rules_for(ours, task.clients, Trust.LOCAL, so.gaussian(noise_std))
+
+    points = [rules(*point) for point in grid]
+    alone = [np.asarray(after_two_rounds(point, task)) for point in points]
     before = run_rounds._cache_size()
-    rounds_of(so.error_feedback(beta=0.7, server_lr=0.7, bound=bound(0.7)), so.gaussian(0.7), task)
+    after_two_rounds(rules(0.7, 0.7, 0.7, 0.7), task)
     assert run_rounds._cache_size() == before
-
-    def stack(parts):
-        return jax.tree.map(lambda *leaves: jnp.stack([jnp.float32(leaf) for leaf in leaves]), *parts)
-
-    setting = Setting(task.loss, Full(), task.clients, task.largest, "local", task.clients)
-    w = task.initial(jax.random.key(0))
-
-    def run(ours, mechanism):
-        carry = Carry(ours.init_server(w), jnp.zeros((task.clients, task.d)))
-        key, first = jax.random.key(1), jnp.int32(0)
-        done = run_rounds(ours, mechanism, task.records, carry, key, first, setting=setting, rounds=2)
-        return ours.params(done[0].server)
-
-    together = jax.vmap(run)(stack(methods), stack(mechanisms))
+    stacked = jax.tree.map(lambda *leaves: jnp.stack([jnp.float32(leaf) for leaf in leaves]), *points)
+    together = jax.vmap(lambda point: after_two_rounds(point, task))(stacked)
     np.testing.assert_allclose(together, alone, atol=1e-5)
     assert np.abs(np.diff(np.asarray(alone), axis=0)).max() > 1e-3
 
@@ -352,15 +352,13 @@ def test_gradients_at_one_point_share_the_weights(ours, shared):
     x, y = rng.normal(size=(6, 28, 28)).astype(np.float32), np.arange(6, dtype=np.int32)
     start, size = np.array([0, 2, 4], np.int32), np.full(3, 2, np.int32)
     task = Task("toy", FederatedData(x, y, start, size, x, y, 10), model)
-    setting = Setting(task.loss, Full(), 3, 2, "none", 3)
-    w = task.initial(jax.random.key(0))
-    memories = jax.tree.map(lambda leaf: jnp.stack([leaf] * 3), ours.init_client(w))
-    carry = Carry(ours.init_server(w), memories)
+    spec = ProgramSpec(task.loss, parse_cohort("full"), population=3, largest=2, chunk=3)
+    state = states_of(ours, task.initial(jax.random.key(0)), 3)
 
-    def program(carry):
-        return run_round(ours, so.none(), task.records, carry, jax.random.key(1), jnp.int32(0), setting)
+    def program(state):
+        return run_round(rules_for(ours, 3), task.records, state, jax.random.key(1), jnp.int32(0), spec)
 
-    found = batched_products(jax.make_jaxpr(program)(carry).jaxpr)
+    found = batched_products(jax.make_jaxpr(program)(state).jaxpr)
     assert (found == 4) is shared
 
 
@@ -437,7 +435,7 @@ def test_augmentation_is_the_clients_own_and_new_in_every_round():
                 ours.broadcast(ours.init_server(jnp.zeros(64))),
                 (),
                 ClientData(seen, x, jnp.zeros(2), jnp.int32(client), jnp.int32(1), 1, augment=crop_flip),
-            )[0]
+            )[0].vector
         )
         for k in (0, 1)
         for client in (0, 1)

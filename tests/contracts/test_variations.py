@@ -95,7 +95,7 @@ def test_words_and_structures_may_vary(write):
 def test_a_schedule_with_lists_of_its_own_is_one_run(write):
     path = write(("local_lr = 0.5", "local_lr = { values = [0.5, 0.1], until = [2] }"))
     assert load_sweep(path).varied == ()
-    assert float(load_config(path).plan().algorithm.local.lr(2)) == pytest.approx(0.1)
+    assert float(load_config(path).plan().method.local.lr(2)) == pytest.approx(0.1)
 
 
 def test_set_with_a_grid_and_with_a_list(write):

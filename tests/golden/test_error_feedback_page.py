@@ -140,7 +140,7 @@ def test_spreads_over_the_length_of_the_noise():
 def test_noise_that_is_remembered():
     rows = result("private-small-model-compensated")["rows"]
     columns = ("norm-ec", "norm-ec remembering", "norm-ec remembering server-normalized")
-    for (_, *figures), column in zip(table("error_feedback", "What it gains,"), columns, strict=True):
+    for (_, *figures), column in zip(table("error_feedback", "The gain,"), columns, strict=True):
         for beta, figure in zip(BETAS, figures, strict=True):
             best = max(
                 row["mean"] for row in rows if row["column"] == column and row["row"].startswith(f"beta {beta},")

@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from sordino.simulation.tasks import Task
 
 from experiments.paper4 import evaluations
 from experiments.paper4.evaluations import Statistics, accuracy, of_batch, running, standardized
@@ -18,6 +17,7 @@ from sordino.data import FederatedData
 from sordino.data.augmentation import crop_flip
 from sordino.models import get
 from sordino.models.resnet20 import scores
+from sordino.tasks import Task
 
 pytestmark = pytest.mark.slow  # ResNet-20 compiles long, and only an experiment asks for this
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from scipy import stats
 
@@ -15,6 +18,7 @@ from sordino.algorithms.server import Output
 from sordino.data import FederatedData
 from sordino.models import Batch, get, weighted_mean
 from sordino.tasks import Records, Task
+from tests import toys
 from tests.toys import rounds_of, rules_for
 
 # Client 0 holds two records, client 1 three.
@@ -165,6 +169,128 @@ def test_schedules_in_a_run():
     # beta = eta_k, of the same round, where no beta is given
     got = trained(3, local_lr={"start": 0.1, "decay": 0.5})
     np.testing.assert_allclose(got, by_hand(3, eta=lambda k: 0.1 / 2**k)[-1], atol=1e-5)
+
+
+def test_optax_schedules_in_a_run():
+    """Both are functions of the round, counted from 0."""
+    eta, beta = optax.exponential_decay(0.1, 1, 0.5), optax.piecewise_constant_schedule(0.3, {2: 1 / 3})
+    got = trained(4, local_lr=eta, server_lr=beta)
+    expected = by_hand(4, eta=lambda k: 0.1 / 2**k, beta=lambda k: 0.3 if k < 2 else 0.1)[-1]
+    np.testing.assert_allclose(got, expected, atol=1e-5)
+
+
+def test_a_function_of_the_round_is_known_by_its_values():
+    """The repr, by which a resumed run knows its plan, is that of the values; a program is found by the function."""
+    one, same, other = (optax.cosine_decay_schedule(start, 50) for start in (0.1, 0.1, 0.1000001))
+    late = optax.piecewise_constant_schedule(0.1, {60_000: 0.9})
+    schedules = [as_schedule(each) for each in (one, one, same, other, late, lambda k: 0.1)]
+    assert repr(schedules[0]) == repr(schedules[1]) == repr(schedules[2])
+    assert len({repr(each) for each in schedules}) == 4
+    assert jax.tree.structure(schedules[0]) == jax.tree.structure(schedules[1]) != jax.tree.structure(schedules[2])
+    assert "0x" not in repr(so.fedavg(local_steps=1, local_lr=one))
+
+
+@dataclass
+class WarmUp:
+    """A callable whose numbers can change: it has no hash."""
+
+    top: float = 0.5
+
+    def __call__(self, k):
+        return self.top * jnp.minimum(1.0, (k + 1) / 2)
+
+
+def test_an_object_may_be_a_schedule():
+    got = trained(3, local_lr=WarmUp(), local_steps=1)
+    np.testing.assert_allclose(got, by_hand(3, eta=lambda k: 0.5 * min(1.0, (k + 1) / 2), steps=1)[-1], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (lambda k: jnp.where(k < 5, 0.1, jnp.nan), "round 5 gives nan"),
+        (lambda k: 0.1 - 0.01 * k, "round 11 gives -0.0"),
+        (lambda k: jnp.full(3, 0.1), r"shape \(3,\)"),
+        (lambda k: 0.1 if k < 5 else 0.01, "traced"),
+        (lambda k: "fast", "traced"),
+        (lambda: 0.1, "traced"),
+    ],
+    ids=["nan", "negative", "array", "not traceable", "text", "no argument"],
+)
+def test_a_function_that_gives_no_step_size_is_refused(wrong, says):
+    with pytest.raises(so.errors.InvalidInput, match=f"local_lr.*{says}"):
+        so.fedavg(local_steps=1, local_lr=wrong)
+
+
+def test_a_step_size_of_zero_is_refused_where_messages_are_divided_by_it():
+    eta = optax.linear_schedule(0.1, 0.0, 10)
+    task = toys.toy()
+    for make in (so.fedavg, so.scaffold):
+        so.plan(make(local_steps=1, local_lr=eta), rounds=10).resolve(task.population)
+        with pytest.raises(so.errors.InvalidInput, match=r"local_lr.*0 in round 10"):
+            so.plan(make(local_steps=1, local_lr=eta), rounds=11).resolve(task.population)
+    so.plan(so.fedavg(local_steps=1, local_lr=eta, message="difference"), rounds=11).resolve(task.population)
+
+
+@pytest.mark.parametrize(
+    ("named", "optimiser"),
+    [
+        ("adam", optax.adam(0.05)),
+        ({"name": "adam", "b1": 0.5, "eps": 1e-3}, optax.adam(0.05, b1=0.5, eps=1e-3)),
+        ("yogi", optax.yogi(0.05)),
+        ("adagrad", optax.adagrad(0.05)),
+        ({"name": "sgd", "momentum": 0.5, "nesterov": True}, optax.sgd(0.05, momentum=0.5, nesterov=True)),
+    ],
+    ids=["adam", "adam with options", "yogi", "adagrad", "sgd"],
+)
+def test_a_named_optimiser_has_server_lr_as_its_learning_rate(named, optimiser):
+    """The object has a learning rate of its own and gets beta_k a_k for a gradient: with beta = 1 both are the same."""
+    got, of_object = (
+        trained(4, server_optimiser=each, server_lr=beta) for each, beta in ((named, 0.05), (optimiser, 1.0))
+    )
+    np.testing.assert_allclose(got, of_object, rtol=1e-5, atol=1e-6)
+    w, state = jnp.asarray(W0, jnp.float32), optimiser.init(jnp.asarray(W0, jnp.float32))
+    for _ in range(4):
+        mean = np.mean([(w - local_by_hand(w, x, y, ETA)) / ETA for x, y in zip(X, Y, strict=True)], axis=0)
+        updates, state = optimiser.update(jnp.asarray(mean, jnp.float32), state, w)
+        w = w + updates
+    np.testing.assert_allclose(got, w, atol=1e-5)
+    assert np.abs(trained(4, server_optimiser=named, server_lr=0.1) - got).max() > 1e-2
+
+
+def test_beta_scales_what_an_optimiser_object_is_fed():
+    by_beta, by_own = (
+        trained(2, server_optimiser=optax.sgd(own), server_lr=beta) for own, beta in ((0.1, 0.5), (0.05, 1.0))
+    )
+    np.testing.assert_allclose(by_beta, by_own, atol=1e-6)
+
+
+def test_numbers_of_a_named_optimiser_make_no_other_program():
+    one, other = (
+        so.fedavg(local_steps=1, local_lr=0.1, server_optimiser="adam", server_lr=beta) for beta in (0.1, 0.2)
+    )
+    assert jax.tree.structure(one) == jax.tree.structure(other)
+    assert "0x" not in repr(one)  # so that a run can be resumed
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"server_optimiser": "lion", "server_lr": 0.1}, "server_optimiser"),
+        ({"server_optimiser": {"b1": 0.9}, "server_lr": 0.1}, "server_optimiser"),
+        ({"server_optimiser": {"name": "adam", "b3": 0.9}, "server_lr": 0.1}, "server_optimiser"),
+        ({"server_optimiser": {"name": "adam", "b1": "fast"}, "server_lr": 0.1}, "server_optimiser"),
+        ({"server_optimiser": {"name": "adam", "learning_rate": 0.9}, "server_lr": 0.1}, "server_optimiser"),
+        ({"server_optimiser": 3, "server_lr": 0.1}, "server_optimiser"),
+        ({"server_optimiser": "adam"}, "server_lr"),
+        ({"server_optimiser": "adam", "server_lr": 0.1, "server_momentum": 0.5}, "server_momentum"),
+    ],
+    ids=str,
+)
+def test_a_wrong_server_optimiser_names_its_field(options, field):
+    with pytest.raises(so.errors.InvalidInput) as caught:
+        so.fedavg(local_steps=1, local_lr=0.1, **options)
+    assert caught.value.field == field
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from sordino.simulation.cohort import Full
-from sordino.simulation.engine import Carry, Records, Setting, run_rounds
 from typer.testing import CliRunner
 
 import sordino as so
@@ -23,7 +21,9 @@ from sordino.errors import InvalidInput
 from sordino.mechanisms import gaussian, none, privunit
 from sordino.models import Batch, weighted_mean
 from sordino.privacy.events import Composed, Gaussian
-from sordino.types import Circumstances, Observer, Relation
+from sordino.tasks import Population, Records
+from sordino.types import Aggregate, Observer, PlanContext, Relation, Trust
+from tests.toys import rounds_of, rules_for
 
 X = [np.array([[1.0, 2.0], [-1.0, 0.5]]), np.array([[0.5, -1.0], [2.0, 1.0], [0.0, 3.0]])]
 Y = [np.array([1.0, -2.0]), np.array([0.5, 3.0, -1.0])]
@@ -42,22 +42,14 @@ def records() -> Records:
     return Records(*(jnp.asarray(part) for part in (*flat, np.cumsum(size) - size, size)))
 
 
-def circumstances(trust="none", mechanism=None, relation=Relation.REPLACE_ONE) -> Circumstances:
-    return Circumstances(trust, mechanism or none(), relation, d=2, clients=2, planned=2.0)
-
-
-def run(method, rounds: int, trust="none", mechanism=None, transcript=False, extra=False):
-    """(method as resolved, carry, info) after some rounds of the engine."""
+def run(method, rounds: int, trust=Trust.NONE, mechanism=None, transcript=False):
+    """(method as resolved, states, info) after some rounds of the engine."""
     mechanism = mechanism or none()
-    method = method.resolve(circumstances(trust, mechanism))
-    setting = Setting(squared_loss, Full(), 2, 3, trust, chunk=2, transcript=transcript, extra=extra)
-    state = method.init_client(jnp.asarray(W0, jnp.float32))
-    clients = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (2, *leaf.shape)), state)
-    carry = Carry(method.init_server(jnp.asarray(W0, jnp.float32)), clients)
-    carry, info = run_rounds(
-        method, mechanism, records(), carry, jax.random.key(0), jnp.int32(0), setting=setting, rounds=rounds
-    )
-    return method, carry, info
+    context = PlanContext(2, 2, 2.0, trust=trust, mechanism=mechanism, relation=Relation.REPLACE_ONE)
+    method = method.resolve(context)
+    rules = rules_for(method, 2, trust, mechanism)
+    state, info = rounds_of(rules, records(), squared_loss, W0, rounds, transcript=transcript)
+    return method, state, info
 
 
 def clip(u, C):
@@ -86,11 +78,11 @@ def fedexp_by_hand(rounds: int, bound):
 @pytest.mark.parametrize("bound", [None, C], ids=["unbounded", "clip"])
 def test_fedexp_without_noise(rounds, bound):
     method = so.fedexp(local_steps=TAU, local_lr=ETA, bound=None if bound is None else so.clip(bound))
-    method, carry, info = run(method, rounds)
+    method, state, info = run(method, rounds)
     iterates, etas = fedexp_by_hand(rounds, (lambda u: u) if bound is None else (lambda u: clip(u, bound)))
     np.testing.assert_allclose(info.server.step_size, etas, rtol=1e-4)
-    np.testing.assert_allclose(carry.server.w, iterates[-1], atol=1e-5)
-    np.testing.assert_allclose(method.params(carry.server), (iterates[-2] + iterates[-1]) / 2, atol=1e-5)
+    np.testing.assert_allclose(state.server.w, iterates[-1], atol=1e-5)
+    np.testing.assert_allclose(method.params(state.server), (iterates[-2] + iterates[-1]) / 2, atol=1e-5)
     assert etas[0] > 1.01  # or nothing would be extrapolated
 
 
@@ -99,19 +91,19 @@ def test_local_gaussian_step_size_is_equation_6():
     s = 0.2
     for rule, correction in (("corrected", 2 * s**2), ("naive", 0.0)):
         method = so.fedexp(local_steps=TAU, local_lr=ETA, bound=so.clip(C), step_size=rule)
-        _, carry, info = run(method, 1, "local", gaussian(s), transcript=True)
+        _, state, info = run(method, 1, Trust.LOCAL, gaussian(s), transcript=True)
         c = np.asarray(info.transcript[2][0], np.float64)
         mean = c.mean(axis=0)
         eta = max(1.0, (np.mean(np.sum(c**2, axis=1)) - correction) / (mean @ mean))
         assert float(info.server.step_size[0]) == pytest.approx(eta, rel=1e-4)
-        np.testing.assert_allclose(carry.server.w, W0 - eta * mean, atol=1e-5)
+        np.testing.assert_allclose(state.server.w, W0 - eta * mean, atol=1e-5)
 
 
 def test_privunit_step_size_is_equation_8():
     """s^ of each message from its norm alone: r^ has three values at eps2 = 2, told apart by |r^| = m ||c||."""
     mechanism = privunit(d=2, eps0=2.0, eps1=2.0, eps2=2.0, bound=C)
     method = so.fedexp(local_steps=TAU, local_lr=ETA, bound=so.clip(C))
-    _, carry, info = run(method, 1, "local", mechanism, transcript=True)
+    _, state, info = run(method, 1, Trust.LOCAL, mechanism, transcript=True)
     c = np.asarray(info.transcript[2][0], np.float64)
     constants = mechanism.norm.constants
     values = constants.a * (np.arange(constants.k + 1) - constants.b)
@@ -121,19 +113,19 @@ def test_privunit_step_size_is_equation_8():
     mean = c.mean(axis=0)
     eta = max(1.0, s.mean() / (mean @ mean))
     assert float(info.server.step_size[0]) == pytest.approx(eta, rel=1e-3)
-    np.testing.assert_allclose(carry.server.w, W0 - eta * mean, atol=1e-4)
+    np.testing.assert_allclose(state.server.w, W0 - eta * mean, atol=1e-4)
 
 
 def test_central_step_size_is_equation_7():
     """With so little noise that xi can be read off: s_xi = d s^2 / M, and the squared norms are of clipped updates."""
     s = 1e-2
     method = so.fedexp(local_steps=TAU, local_lr=ETA, bound=so.clip(C))
-    resolved, _, info = run(method, 1, "central", gaussian(s), extra=True)
+    resolved, _, info = run(method, 1, Trust.CENTRAL, gaussian(s))
     assert float(resolved.step_size.noise_std) == pytest.approx(2 * s**2 / 2)
     _, etas = fedexp_by_hand(1, lambda u: clip(u, C))
     assert float(info.server.step_size[0]) == pytest.approx(etas[0], rel=0.2)
     assert float(info.server.step_size[0]) != pytest.approx(etas[0], rel=1e-6)  # noise there is
-    event = resolved.extra_event(Relation.REPLACE_ONE)
+    event = resolved.side_event(Relation.REPLACE_ONE)
     assert isinstance(event, Gaussian)
     assert event.noise_multiplier == pytest.approx(s**2 / C**2, rel=1e-6)
 
@@ -142,8 +134,8 @@ def test_the_noise_of_the_central_step_size_has_its_scale():
     rule = so.fedexp(local_steps=1, local_lr=0.1, bound=so.clip(1.0)).step_size
     rule = dataclasses.replace(rule, noise_std=3.0)
     mean, keys = jnp.array([0.1, 0.0]), jax.random.split(jax.random.key(1), 4000)
-    total = so.gaussian(1.0).aggregate(keys[0], jnp.zeros(2), jnp.float32(0), 2)
-    eta = jax.vmap(lambda key: rule(key, mean, total, jnp.float32(100.0), 10.0))(keys)
+    total = Aggregate(10 * mean, side=jnp.float32(100.0), cohort=10.0)
+    eta = jax.vmap(lambda key: rule(key, mean, total))(keys)
     numerator = np.asarray(eta) * 0.01 * 10  # never near the maximum with 1
     assert numerator.mean() == pytest.approx(100, abs=0.3)
     assert numerator.std() == pytest.approx(3.0, rel=0.06)
@@ -151,15 +143,15 @@ def test_the_noise_of_the_central_step_size_has_its_scale():
 
 def test_a_round_without_anybody_takes_no_step():
     rule = so.fedexp(local_steps=1, local_lr=0.1).step_size
-    total = none().aggregate(jax.random.key(0), jnp.zeros(3), jnp.float32(0), 2)
-    assert float(rule(jax.random.key(0), jnp.zeros(3), total, jnp.float32(0), 2.0)) == 1.0
+    total = none().aggregate(jax.random.key(0), jnp.zeros(3), jnp.float32(0), 2)._replace(cohort=2.0)
+    assert float(rule(jax.random.key(0), jnp.zeros(3), total)) == 1.0
 
 
 def test_a_negative_numerator_gives_one():
     rule = so.fedexp(local_steps=1, local_lr=0.1).step_size
     total = gaussian(10.0).aggregate(jax.random.key(0), jnp.zeros(3), jnp.float32(0), 2)
-    low = total._replace(squared_norms_before_noise=jnp.float32(-5.0))
-    assert float(rule(jax.random.key(0), jnp.ones(3), low, jnp.float32(0), 2.0)) == 1.0
+    low = total._replace(squared_norms_before_noise=jnp.float32(-5.0), cohort=2.0)
+    assert float(rule(jax.random.key(0), jnp.ones(3), low)) == 1.0
 
 
 @pytest.mark.parametrize("base", ["fedavg", "normfedavg", "scaffold"])
@@ -168,12 +160,12 @@ def test_the_step_size_goes_on_top_of_any_method(base):
     bound = so.normalize(C) if base == "normfedavg" else so.clip(C)
     make = so.scaffold if base == "scaffold" else so.fedavg
     plain, _, _ = run(make(local_steps=TAU, local_lr=ETA, bound=bound), 1)
-    _, carry, info = run(make(local_steps=TAU, local_lr=ETA, bound=bound, step_size="corrected"), 1)
+    _, state, info = run(make(local_steps=TAU, local_lr=ETA, bound=bound, step_size="corrected"), 1)
     _, without, _ = run(plain, 1)
     eta = float(info.server.step_size[0])
     assert eta > 1.005
     moved, usual = (
-        np.asarray(method.params(state.server)) - W0 for method, state in ((plain, carry), (plain, without))
+        np.asarray(method.params(state.server)) - W0 for method, state in ((plain, state), (plain, without))
     )
     np.testing.assert_allclose(moved, eta * usual, rtol=1e-4)
 
@@ -205,23 +197,23 @@ def test_scaffold(rounds, bound, control):
         control_bound=control,
         server_lr=0.8,
     )
-    method, carry, _ = run(method, rounds)
+    method, state, _ = run(method, rounds)
     default = None if bound is None else bound / (TAU * ETA)
     x, c, c_i = scaffold_by_hand(rounds, bound, control or default, 0.8)
-    np.testing.assert_allclose(method.params(carry.server), x, atol=1e-5)
-    np.testing.assert_allclose(carry.server.c, c, atol=1e-5)
-    np.testing.assert_allclose(carry.clients, c_i, atol=1e-5)
-    np.testing.assert_allclose(np.mean(carry.clients, axis=0), carry.server.c, atol=1e-5)  # c is their mean
+    np.testing.assert_allclose(method.params(state.server), x, atol=1e-5)
+    np.testing.assert_allclose(state.server.c, c, atol=1e-5)
+    np.testing.assert_allclose(state.clients, c_i, atol=1e-5)
+    np.testing.assert_allclose(np.mean(state.clients, axis=0), state.server.c, atol=1e-5)  # c is their mean
 
 
 def test_scaffold_corrects_the_drift():
     """Two clients with different minimisers: FedAvg settles beside the minimiser of the mean, SCAFFOLD on it."""
-    _, carry, _ = run(so.scaffold(local_steps=TAU, local_lr=ETA), 400)
+    _, state, _ = run(so.scaffold(local_steps=TAU, local_lr=ETA), 400)
     _, drifted, _ = run(so.fedavg(local_steps=TAU, local_lr=ETA), 400)
     H = sum(x.T @ x / len(y) for x, y in zip(X, Y, strict=True))
     b = sum(x.T @ y / len(y) for x, y in zip(X, Y, strict=True))
     minimiser = np.linalg.solve(H, b)
-    assert np.linalg.norm(np.asarray(carry.server.x) - minimiser) < 1e-4
+    assert np.linalg.norm(np.asarray(state.server.x) - minimiser) < 1e-4
     assert np.linalg.norm(np.asarray(drifted.server.w) - minimiser) > 5e-3
 
 
@@ -230,7 +222,7 @@ def test_both_messages_of_scaffold_are_accounted():
     method = so.scaffold(local_steps=TAU, local_lr=ETA, bound=so.clip(C), control_bound=5.0)
     sensitivity = float(method.bound.sensitivity(Relation.REPLACE_ONE))
     assert sensitivity == pytest.approx(math.hypot(2 * C, 2 * C), rel=1e-12)
-    resolved = so.plan(method, rounds=1, noise_multiplier=2.0, relation="replace-one").resolve(2, 2)
+    resolved = so.plan(method, rounds=1, noise_multiplier=2.0, relation="replace-one").resolve(Population(2, 2))
     s = resolved.mechanism.noise_std
     mu_y = mu_c = 2 * C / s  # both halves have norm C and noise s
     assert math.hypot(mu_y, mu_c) == pytest.approx(0.5)
@@ -323,7 +315,7 @@ def plan_of(method=None, **options):
 
 
 def test_calibration_leaves_room_for_the_step_size():
-    resolved = plan_of(noise_multiplier=None, epsilon=8.0).resolve(500, 1000)
+    resolved = plan_of(noise_multiplier=None, epsilon=8.0).resolve(Population(500, 1000))
     assert resolved.certificate.total(Observer.MODEL_USER).epsilon == pytest.approx(8.0, abs=1e-4)
     assert resolved.certificate.total(Observer.MODEL_USER).epsilon <= 8.0
     event = resolved.releases[1][2]
@@ -333,9 +325,9 @@ def test_calibration_leaves_room_for_the_step_size():
 
 def test_models_of_a_local_step_size_are_not_protected_by_the_others_noise():
     """eta_g depends on the norm of every single message, so the noise of the sum alone promises nothing."""
-    fedexp = plan_of(trust="local", noise_multiplier=0.35).resolve(237, 1000).certificate
+    fedexp = plan_of(trust="local", noise_multiplier=0.35).resolve(Population(237, 1000)).certificate
     fedavg = so.fedavg(local_steps=1, local_lr=0.1, bound=so.clip(1.0))
-    plain = plan_of(fedavg, trust="local", noise_multiplier=0.35).resolve(237, 1000).certificate
+    plain = plan_of(fedavg, trust="local", noise_multiplier=0.35).resolve(Population(237, 1000)).certificate
     assert fedexp.total(Observer.MODEL_USER).epsilon == fedexp.total(Observer.SERVER).epsilon
     assert plain.total(Observer.MODEL_USER).epsilon < plain.total(Observer.SERVER).epsilon / 10
 
@@ -352,7 +344,7 @@ def test_models_of_a_local_step_size_are_not_protected_by_the_others_noise():
 def test_step_sizes_that_nothing_protects_are_refused(method, options, field):
     method = so.fedexp(local_steps=1, local_lr=0.1, bound=so.clip(1.0), **method)
     with pytest.raises(InvalidInput, match=field):
-        plan_of(method, **options).resolve(10, 1000)
+        plan_of(method, **options).resolve(Population(10, 1000))
 
 
 def test_factories_refuse():
@@ -372,14 +364,14 @@ def test_factories_refuse():
 def test_privunit_in_a_plan():
     good = {"mechanism": "privunit", "trust": "local", "noise_multiplier": None, "message_eps0": 2.0}
     good |= {"message_eps1": 2.0, "message_eps2": 2.0}
-    assert plan_of(**good).resolve(10, 1000).mechanism.direction.d == 10
+    assert plan_of(**good).resolve(Population(10, 1000)).mechanism.direction.d == 10
     scaffold = so.scaffold(local_steps=1, local_lr=0.1, bound=so.clip(1.0))
-    resolved = plan_of(scaffold, **good).resolve(10, 1000)
+    resolved = plan_of(scaffold, **good).resolve(Population(10, 1000))
     assert resolved.mechanism.direction.d == 20
     assert resolved.mechanism.norm.constants.bound == pytest.approx(math.sqrt(2))
     with pytest.raises(InvalidInput, match="step_size"):
         plan_of(so.scaffold(local_steps=1, local_lr=0.1, bound=so.clip(1.0), step_size="corrected"), **good).resolve(
-            10, 1000
+            Population(10, 1000)
         )
     for wrong in ({"trust": "central"}, {"message_eps2": None}, {"levels": 3}, {"noise_multiplier": 1.0}):
         options = {name: value for name, value in (good | wrong).items() if value is not None}
@@ -396,7 +388,7 @@ def test_a_wrong_budget_of_privunit_names_its_key(blank_images):
 
 def test_central_sampling_amplifies_both_releases_together():
     """Poisson: the update and the sum of squares are about one sample, so they are one Gaussian release of it."""
-    resolved = plan_of(cohort="poisson:0.1", relation="add-remove", noise_multiplier=1.0).resolve(50, 1000)
+    resolved = plan_of(cohort="poisson:0.1", relation="add-remove", noise_multiplier=1.0).resolve(Population(50, 1000))
     s, r, C = 1.0, 100.0, 1.0
     mu = math.hypot(1 / 1.0, C**2 / (50 * s**2 / r))
     joint = so.events.Sampled(so.events.Gaussian(1 / mu), so.Poisson(0.1))

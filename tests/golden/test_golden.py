@@ -14,8 +14,8 @@ from pathlib import Path
 import mpmath
 import numpy as np
 import pytest
-from sordino.algorithms.minibatch import ac_sa_weights
 
+from sordino.algorithms.ac_sa import ac_sa_weights
 from sordino.errors import InvalidInput
 from sordino.privacy import published
 from sordino.privacy.accountants import account_of, delta_of, epsilon_of

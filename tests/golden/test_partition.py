@@ -155,7 +155,7 @@ def test_a_million_clients(scheme):
     [
         ("iid", 101, 0, "clients = 101: numbered has 100 records"),
         ("iid", 0, 0, "clients = 0: use 1 or more"),
-        ("iid", None, 0, "say how many clients"),
+        ("iid", None, 0, "clients = None: give the number of clients"),
         ("iid", 10, -1, "seed = -1: use 0 or more"),
         ("random", 10, 0, "'random': unknown: use one of iid, shards:K, dirichlet:A, quantity:A, natural"),
         ("iid:3", 10, 0, "'iid:3': unknown"),
@@ -166,7 +166,7 @@ def test_a_million_clients(scheme):
         ("dirichlet:x", 10, 0, "'dirichlet:x': needs a number above 0 after the colon, as in dirichlet:0.3"),
         ("dirichlet:-1", 10, 0, "needs a number above 0"),
         ("quantity:inf", 10, 0, "as in quantity:0.3"),
-        ("natural", None, 0, "numbered does not say who holds what: use one of iid"),
+        ("natural", None, 0, "partition = 'natural': numbered has no natural clients"),
     ],
 )
 def test_errors_name_the_remedy(scheme, clients, seed, message):

@@ -18,7 +18,7 @@ from sordino.planning import parse_cohort
 from sordino.planning.cohort import FixedCohort, FullCohort, PoissonCohort, UnreliableCohort
 from sordino.pytrees import pytree
 from sordino.rounds import RoundState, engine
-from sordino.simulation import running
+from sordino.runs import setup
 from sordino.tasks import Records
 from sordino.types import BoundInfo, Mechanism, Message, Method, Trust
 from tests.toys import debugged_rounds_of, on_four_devices, rounds_of, rules_for, toy
@@ -94,17 +94,17 @@ def simulated(**options: Any) -> list[float]:
 
 def test_chunks_leave_work_for_every_device(monkeypatch):
     plan = so.plan(METHOD, rounds=1)
-    assert running.choose_chunk(TASK, plan) == 10
+    assert setup.choose_chunk(TASK, plan) == 10
     monkeypatch.setattr(jax, "local_device_count", lambda: 4)
-    assert running.choose_chunk(TASK, plan) == 3
+    assert setup.choose_chunk(TASK, plan) == 3
 
 
 def test_chunks_are_of_nearly_equal_size(monkeypatch):
     """Room for seven of ten clients makes two chunks of five, not of seven with four places for nobody."""
     chosen = set()
     for room in range(0, 40_000, 100):
-        monkeypatch.setattr(running, "CACHE", float(room))
-        chosen.add(running.choose_chunk(TASK, so.plan(METHOD, rounds=1)))
+        monkeypatch.setattr(setup, "CACHE", float(room))
+        chosen.add(setup.choose_chunk(TASK, so.plan(METHOD, rounds=1)))
     assert chosen == {1, 2, 3, 4, 5, 10}
 
 
@@ -118,7 +118,7 @@ def test_segments_do_not_matter():
 @pytest.mark.parametrize("first", [0, 1, 5, 19, 20])
 def test_segments_cover_every_round_once(first, every):
     """Also when a run goes on from a checkpoint that another `evaluate_every` left."""
-    parts = running.segments(first, 20, every)
+    parts = setup.segments(first, 20, every)
     assert [k for begin, end in parts for k in range(begin, end)] == list(range(first, 20))
     assert {end for _, end in parts} >= {k for k in range(16, 21) if k > first}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import math
 import subprocess
@@ -23,11 +22,13 @@ import sordino as so
 from sordino.algorithms.fedavg import FedAvg
 from sordino.errors import InvalidInput
 from sordino.models import from_loss
+from sordino.privacy.certification import certify_ledger
 from sordino.pytrees import pytree
-from sordino.simulation import Task
-from sordino.simulation import sweep as sweep_module
-from sordino.simulation.checkpoint import Bookmark
-from sordino.simulation.sweep import OutOfTime, Point, make_blocks, run_block, sweep
+from sordino.runs import Options, OutOfTime, Point, RunStore, blocks, checkpoint
+from sordino.runs import sweep as run_points
+from sordino.runs.blocks import Program, advance, make_blocks
+from sordino.tasks import Task
+from sordino.types import Method
 from tests.toys import on_four_devices, toy
 
 CLIENTS, ROUNDS = 10, 6
@@ -115,6 +116,12 @@ def check(runs: list[Any], points: list[Point], task: Task = TASK, **options: An
             np.testing.assert_allclose(leaf, right, rtol=1e-5, atol=1e-5)
         assert run.certificate == alone.certificate
         assert run.diverged == alone.diverged
+
+
+def sweep(points: list[Point], task: Task, **settings: Any) -> list[Any]:
+    """`sordino.runs.sweep` with its options as keywords."""
+    calls = {name: settings.pop(name) for name in ("progress", "finished") if name in settings}
+    return run_points(points, task, Options(**settings), **calls)
 
 
 def losses(runs: list[Any]) -> list[float]:
@@ -238,11 +245,10 @@ def test_how_many_at_a_time_does_not_matter(together, options):
 @pytest.mark.parametrize("at_a_time", [1, 2, 3, 4, 5, 6, 9])
 def test_blocks_hold_every_point_and_are_not_too_large(at_a_time):
     points = three_by_three()
-    resolved = [point.plan.resolve(TASK.d, TASK.clients) for point in points]
-    blocks = make_blocks(points, resolved, range(len(points)), TASK, None, at_a_time)
-    assert {number for block in blocks for number in block.points} == set(range(9))
-    assert max(len(block.points) for block in blocks) <= at_a_time
-    assert len({(block.setting, len(block.members), len(block.seeds)) for block in blocks}) == 1  # one program
+    made = make_blocks([point.for_task(TASK) for point in points], TASK, at_a_time=at_a_time)
+    assert {number for block in made for number in block.points} == set(range(9))
+    assert max(len(block.points) for block in made) <= at_a_time
+    assert len({(block.spec, len(block.members), len(block.seeds)) for block in made}) == 1  # one program
 
 
 @pytest.mark.slow
@@ -277,18 +283,22 @@ def test_bad_input(wrong):
 
 
 @pytest.fixture
+def often(monkeypatch):
+    """A checkpoint after every evaluation."""
+    monkeypatch.setattr(checkpoint, "EVERY", 0.0)
+    monkeypatch.setattr(checkpoint, "SHARE", float("inf"))
+
+
+@pytest.fixture
 def segments_run(monkeypatch):
-    """[start, stop) of every piece that is computed; with bookmarks at every evaluation."""
-    seen = []
+    """[start, stop) of every piece that is computed."""
+    seen, real = [], Program.advance
 
-    def spy(*arguments, **options):
-        seen.append((int(arguments[6]), int(arguments[7])))
-        return run_block(*arguments, **options)
+    def spy(self, carry, start, stop):
+        seen.append((start, stop))
+        return real(self, carry, start, stop)
 
-    spy.lower = run_block.lower
-    monkeypatch.setattr(sweep_module, "run_block", spy)
-    monkeypatch.setattr(sweep_module, "BOOKMARK_EVERY", 0.0)
-    monkeypatch.setattr(sweep_module, "Bookmark", functools.partial(Bookmark, times=0.0))
+    monkeypatch.setattr(Program, "advance", spy)
     return seen
 
 
@@ -304,7 +314,7 @@ def kill_after(share: float):
     return progress
 
 
-def test_a_block_that_was_killed_goes_on(tmp_path, segments_run):
+def test_a_block_that_was_killed_goes_on(tmp_path, often, segments_run):
     points = points_of("poisson")
     options = {"evaluate_every": 1, "at_a_time": len(points)}
     whole = sweep(points, TASK, **options)
@@ -324,7 +334,7 @@ def test_a_block_that_was_killed_goes_on(tmp_path, segments_run):
                 np.testing.assert_array_equal(leaf, expected)
 
 
-def test_a_finished_block_keeps_its_model_and_no_memories(tmp_path, segments_run):
+def test_a_finished_block_keeps_its_model_and_no_memories(tmp_path, often, segments_run):
     """Half way all clients' memories are on disk; at the end there is nothing left to do with them."""
     method = so.error_feedback(beta=0.3, server_lr=0.5, bound=so.smoothed_normalize(0.2))
     points, options = [Point(so.plan(method, rounds=4), 0)], {"evaluate_every": 1, "unfinished": tmp_path}
@@ -349,10 +359,8 @@ def test_a_finished_block_keeps_its_model_and_no_memories(tmp_path, segments_run
     np.testing.assert_array_equal(ravel_pytree(run.params)[0], model.ravel())
 
 
-def test_a_sweep_out_of_time_gets_one_evaluation_further_and_ends_alike(tmp_path, segments_run, monkeypatch):
-    """With the usual thresholds, under which blocks as short as these are kept by nobody else."""
-    monkeypatch.setattr(sweep_module, "BOOKMARK_EVERY", 30.0)
-    monkeypatch.setattr(sweep_module, "Bookmark", Bookmark)
+def test_a_sweep_out_of_time_gets_one_evaluation_further_and_ends_alike(tmp_path, segments_run):
+    """Checkpoints are as rare as usual, so that nothing but the deadline keeps blocks as short as these."""
     points = points_of("full")[:2]
     options = {"evaluate_every": 3, "at_a_time": 1, "unfinished": tmp_path}
     whole = sweep(points, TASK, evaluate_every=3, at_a_time=1)
@@ -379,7 +387,7 @@ OTHERS = {
     "steps": (plan(fedavg(0.1, 1.0, local_steps=3)), 0, TASK, 3),
     "trust": (plan(fedavg(0.1, 1.0), trust="local"), 0, TASK, 3),
     "rounds": (plan(fedavg(0.1, 1.0), rounds=7), 0, TASK, 3),
-    "evaluations": (plan(fedavg(0.1, 1.0)), 0, TASK, 2),
+    "evaluations": (plan(fedavg(0.1, 1.0)), 0, TASK, 1),
     "model": (plan(fedavg(0.1, 1.0)), 0, toy("mlp:5"), 3),
     "loss": (plan(fedavg(0.1, 1.0)), 0, toy(from_loss(TASK.model.init, lambda *a: 2 * TASK.model.loss(*a))), 3),
     "records": (plan(fedavg(0.1, 1.0)), 0, other_records(), 3),
@@ -392,7 +400,7 @@ COMPILED = ("steps", "trust", "model")  # programs of their own, left to `make t
 @pytest.mark.parametrize(
     "other", [pytest.param(other, marks=pytest.mark.slow if other in COMPILED else ()) for other in OTHERS]
 )
-def test_nothing_goes_on_from_another_block(tmp_path, segments_run, other):
+def test_nothing_goes_on_from_another_block(tmp_path, often, segments_run, other):
     with pytest.raises(Killed):
         sweep([Point(plan(fedavg(0.1, 1.0)), 0)], TASK, evaluate_every=3, unfinished=tmp_path, progress=kill_after(0.5))
     assert list(tmp_path.iterdir())
@@ -402,25 +410,26 @@ def test_nothing_goes_on_from_another_block(tmp_path, segments_run, other):
     assert segments_run[0][0] == 0
 
 
-def test_promises_are_never_taken_from_a_bookmark(tmp_path, segments_run):
-    """The two compute the same; what they promise differs."""
-    loose, tight = (plan(fedavg(0.1, 1.0), delta=delta) for delta in (1e-2, 1e-6))
-    kept = sweep([Point(loose, 0)], TASK, unfinished=tmp_path)[0]
+def test_promises_are_never_taken_from_a_checkpoint(tmp_path, often, segments_run):
+    point = Point(plan(fedavg(0.1, 1.0)), 0)
+    kept = sweep([point], TASK, unfinished=tmp_path)[0]
     segments_run.clear()
-    with np.load(next(tmp_path.iterdir())) as saved:
-        before = json.loads(saved["note"].tobytes())["seconds"]
-    for settled in (tight, loose):
-        run = sweep([Point(settled, 0)], TASK, unfinished=tmp_path)[0]
-        assert segments_run == []
-        right = so.simulate(settled, TASK, seed=0)
-        for key in ("epsilon", "epsilon_of"):
-            assert [row[key] for row in run.history] == [row[key] for row in right.history]
-        assert run.seconds >= before  # of the process that did the work
+    (path,) = tmp_path.iterdir()
+    with np.load(path) as saved:
+        arrays = dict(saved)
+    note = json.loads(arrays["note"].tobytes())
+    for row in note["rows"][0]:
+        row["epsilon"] *= 0.01
+        row["epsilon_of"] = "somebody else"
+    np.savez(path, **arrays | {"note": np.frombuffer(json.dumps(note).encode(), np.uint8)})
+    run = sweep([point], TASK, unfinished=tmp_path)[0]
+    assert segments_run == []
     assert run.history == kept.history
+    assert run.seconds >= note["seconds"]  # of the process that did the work
 
 
 @pytest.mark.parametrize("harm", ["torn", "empty", "no rows", "fewer rows", "another state"])
-def test_a_bookmark_that_is_not_whole_counts_as_none(tmp_path, segments_run, harm):
+def test_a_checkpoint_that_is_not_whole_counts_as_none(tmp_path, often, segments_run, harm):
     point = Point(plan(fedavg(0.1, 1.0)), 0)
     right = sweep([point], TASK, unfinished=tmp_path)[0]
     (path,) = tmp_path.iterdir()
@@ -443,7 +452,7 @@ def test_a_bookmark_that_is_not_whole_counts_as_none(tmp_path, segments_run, har
     assert run.history == right.history
 
 
-def test_skipped_points_do_not_change_who_runs_with_whom(tmp_path, segments_run):
+def test_skipped_points_do_not_change_who_runs_with_whom(tmp_path, often, segments_run):
     points = [Point(plan(fedavg(0.01 * (i + 1), 1.0)), 0) for i in range(5)]  # 0 and 1, 2 and 3, and 4
     whole = sweep(points, TASK, at_a_time=2, unfinished=tmp_path)
     segments_run.clear()
@@ -455,40 +464,35 @@ def test_skipped_points_do_not_change_who_runs_with_whom(tmp_path, segments_run)
     assert [run.history for run in rest] == [run.history for run in whole[2:]]
 
 
-def test_of_a_block_that_is_partly_there_the_missing_points_run_alone(monkeypatch):
-    members = []
-
-    def spy(*arguments, **options):
-        members.append(jax.tree.leaves(arguments[0])[0].shape[0])
-        return run_block(*arguments, **options)
-
+def test_a_point_that_is_missing_comes_out_as_before_to_the_last_bit():
+    """It runs with the points that it ran with before: alone, sums would be added up in another order."""
     points = [Point(plan(fedavg(0.01 * (i + 1), 1.0)), 0) for i in range(4)]
     whole = sweep(points, TASK, evaluate_every=ROUNDS)
-    monkeypatch.setattr(sweep_module, "run_block", spy)
-    rest = sweep(points, TASK, evaluate_every=ROUNDS, skip={0, 1, 3})
-    assert set(members) == {1}
-    assert len(rest) == 1
-    check_history(rest[0].history, whole[2].history)
+    seen: list[int] = []
+    rest = sweep(points, TASK, evaluate_every=ROUNDS, skip={0, 1, 3}, finished=lambda number, _: seen.append(number))
+    assert seen == [2]
+    assert [run.history for run in rest] == [whole[2].history]
+    np.testing.assert_array_equal(ravel_pytree(rest[0].params)[0], ravel_pytree(whole[2].params)[0])
 
 
-def test_a_cpu_takes_eight_points_of_one_seed_at_a_time():
-    points = [Point(plan(fedavg(0.01 * (i + 1), 1.0)), seed) for i in range(20) for seed in SEEDS]
-    resolved = [point.plan.resolve(TASK.d, TASK.clients, TASK) for point in points]
-    blocks = make_blocks(points, resolved, range(len(points)), TASK, None, None)
-    assert {len(block.seeds) for block in blocks} == {1}
-    assert {len(block.members) for block in blocks} == {7}  # 20 in three pieces of one size
-    assert {number for block in blocks for number in block.points} == set(range(len(points)))
+def test_a_cpu_takes_few_points_at_a_time_and_one_seed(monkeypatch):
+    points = [Point(plan(fedavg(0.01 * (i + 1), 1.0)), seed).for_task(TASK) for i in range(20) for seed in SEEDS]
+    for most in (3, blocks.ON_A_CPU):
+        monkeypatch.setattr(blocks, "ON_A_CPU", most)
+        made = make_blocks(points, TASK)
+        assert {len(block.seeds) for block in made} == {1}
+        assert max(len(block.members) for block in made) <= most
+        assert len({len(block.members) for block in made}) == 1  # of one size, so that they share a program
+        assert {number for block in made for number in block.points} == set(range(len(points)))
 
 
 GO_ON = """\
-import functools, sys
+import sys
 from pathlib import Path
-from sordino.simulation import sweep as sweep_module
-from sordino.simulation.checkpoint import Bookmark
-from tests.parity.test_sweep import TASK, points_of
-sweep_module.BOOKMARK_EVERY = 0.0
-sweep_module.Bookmark = functools.partial(Bookmark, times=0.0)
-sweep_module.sweep(points_of("optimiser"), TASK, unfinished=Path(sys.argv[1]))
+from sordino.runs import checkpoint
+from tests.parity.test_sweep import TASK, points_of, sweep
+checkpoint.EVERY, checkpoint.SHARE = 0.0, float("inf")
+sweep(points_of("optimiser"), TASK, unfinished=Path(sys.argv[1]))
 """
 
 
@@ -505,12 +509,56 @@ def test_no_points():
     assert sweep([], TASK) == []
 
 
+# --- Folders --------------------------------------------------------------------------------------------------------
+
+
+def in_folders(points: list[Point], home: Path) -> list[Point]:
+    return [dataclasses.replace(point, folder=home / str(number)) for number, point in enumerate(points)]
+
+
+def test_every_point_has_the_files_of_a_run_and_a_ledger_that_certifies_it(tmp_path):
+    points = in_folders(points_of("poisson")[:5], tmp_path)  # one of them alone, in a block filled up with itself
+    runs = sweep(points, TASK, at_a_time=2)
+    for point, run in zip(points, runs, strict=True):
+        stored = RunStore.read(point.folder)
+        assert stored.finished
+        assert stored.metrics == run.history
+        assert stored.certificate == run.certificate
+        assert not (point.folder / "checkpoint.npz").exists()  # of the block
+        model = np.concatenate([leaf.ravel() for leaf in so.load_model(stored.model).values()])
+        assert sorted(model) == sorted(np.asarray(ravel_pytree(run.params)[0]))
+        total = run.certificate.total("model user")
+        assert certify_ledger(stored.ledger, total.delta).total("model user").epsilon == total.epsilon
+    with pytest.raises(InvalidInput, match="nothing has been run here"):
+        sweep(in_folders(points_of("poisson")[:1], tmp_path / "b"), TASK, resume=True)
+    with pytest.raises(InvalidInput, match="exists already"):
+        sweep(points, TASK, resume=False, at_a_time=2)
+
+
+def test_a_sweep_with_folders_that_was_killed_goes_on(tmp_path, often, segments_run):
+    points = in_folders(points_of("poisson")[:4], tmp_path)
+    options = {"evaluate_every": 1, "at_a_time": 4}
+    whole = sweep(points_of("poisson")[:4], TASK, **options)
+    segments_run.clear()
+    with pytest.raises(Killed):
+        sweep(points, TASK, progress=kill_after(0.5), **options)
+    assert not any(RunStore.read(point.folder).finished for point in points)
+    again = sweep(points, TASK, **options)
+    assert segments_run == [(i, i + 1) for i in range(ROUNDS)]
+    for point, run, right in zip(points, again, whole, strict=True):
+        assert run.history == right.history == RunStore.read(point.folder).metrics
+        assert RunStore.read(point.folder).ledger.rounds() == ROUNDS
+    changed = dataclasses.replace(points[0], seed=99)
+    with pytest.raises(InvalidInput, match="seed, records"):
+        sweep([changed, *points[1:]], TASK, **options)
+
+
 # --- Clients that remember ----------------------------------------------------------------------------------------
 
 
 @pytree
 @dataclass(frozen=True)
-class Remembering:
+class Remembering(Method):
     """FedAvg whose clients send a decaying sum of their own messages: they keep a vector between rounds."""
 
     inner: FedAvg
@@ -518,21 +566,28 @@ class Remembering:
 
     bound = None
 
+    def init_server(self, w: Any) -> Any:
+        return self.inner.init_server(w)
+
     def init_client(self, w: Any) -> Any:
         return jnp.zeros_like(w)
 
+    def broadcast(self, state: Any) -> Any:
+        return self.inner.broadcast(state)
+
     def client(self, key: Any, received: Any, state: Any, data: Any) -> Any:
-        g, extra, _, info = self.inner.client(key, received, (), data)
-        state = self.rate * state + g
-        return state, extra, state, info
+        message, _, info = self.inner.client(key, received, (), data)
+        state = self.rate * state + message.vector
+        return message._replace(vector=state), state, info
 
-    def resolve(self, circumstances: Any) -> Any:
-        return dataclasses.replace(self, inner=self.inner.resolve(circumstances))
+    def server(self, key: Any, state: Any, total: Any) -> Any:
+        return self.inner.server(key, state, total)
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self.inner, name)
+    def params(self, state: Any) -> Any:
+        return self.inner.params(state)
+
+    def resolve(self, context: Any) -> Any:
+        return dataclasses.replace(self, inner=self.inner.resolve(context))
 
 
 @pytest.mark.parametrize("options", [{"chunk": 3}, {"at_a_time": 1}], ids=str)
@@ -580,9 +635,9 @@ def counted(points: list[Point], **options: Any) -> tuple[int, int]:
         return model.loss(params, batch)
 
     task = toy(from_loss(model.init, loss, model.predict))
-    programs = run_block._cache_size()
+    programs = advance._cache_size()
     sweep(points, task, **options)
-    return len(traces), run_block._cache_size() - programs
+    return len(traces), advance._cache_size() - programs
 
 
 @pytest.mark.slow

@@ -16,13 +16,5 @@ from sordino.types import Method
 
 __all__ = ["METHODS"]
 
-METHODS: dict[str, Callable[..., Method]] = {
-    "accelerated_mb_sgd": accelerated_mb_sgd,
-    "dp_sgd": dp_sgd,
-    "error_feedback": error_feedback,
-    "fedavg": fedavg,
-    "fedexp": fedexp,
-    "noisy_mb_sgd": noisy_mb_sgd,
-    "record_scaffold": record_scaffold,
-    "scaffold": scaffold,
-}
+_FACTORIES = (accelerated_mb_sgd, dp_sgd, error_feedback, fedavg, fedexp, noisy_mb_sgd, record_scaffold, scaffold)
+METHODS: dict[str, Callable[..., Method]] = {make.__name__: make for make in _FACTORIES}

@@ -1,25 +1,27 @@
 """Accelerated Noisy MB-SGD (AC-SA), in which each client protects each of its records.
 
-Lowy and Razaviyayn: Private Federated Learning Without a Trusted Server, Algorithm 2, from w_ag = w:
+Lowy and Razaviyayn: Private Federated Learning Without a Trusted Server, Algorithm 2, from w_ag = w_0 (line 1), with
+alpha_r = 2 / (r + 1) and eta_r = 4 upsilon / (r (r + 1)):
 
     for r = 1, ..., R
-      line 2   alpha_r = 2 / (r + 1),   eta_r = 4 upsilon / (r (r + 1))
-      line 3   w_md = [(1 - alpha_r)(mu + eta_r) w_ag + alpha_r ((1 - alpha_r) mu + eta_r) w]
-                      / (eta_r + (1 - alpha_r^2) mu)
-      server sends w_md, clients as in `noisy_mb_sgd`, g = (1/M_r) sum_i g_i + regulariser's gradient at w_md
+      line 3   server sends w_md = [(1 - alpha_r)(mu + eta_r) w_ag + alpha_r ((1 - alpha_r) mu + eta_r) w]
+                                   / (eta_r + (1 - alpha_r^2) mu)
+      line 5   clients as in `noisy_mb_sgd`
+      line 8   g = (1/M_r) sum_i g_i + the regulariser's gradient at w_md
       line 10  w = Pi_W [(alpha_r mu w_md + ((1 - alpha_r) mu + eta_r) w - alpha_r g) / (mu + eta_r)]
       line 11  w_ag = alpha_r w + (1 - alpha_r) w_ag
     return w_ag
 
-Its multi-stage form begins again, from w = w_ag and r = 1, at the start of each stage. The weights follow from public
-constants alone, as the step size of `noisy_mb_sgd` does.
+Line 10 is the minimiser that the paper's box asks for, in closed form. The multi-stage form begins again, from w = w_ag
+and r = 1, at the start of each stage. The weights follow from public constants alone. The convex form (mu = 0) adds
+(lambda/2) ||w - w_0||^2 with lambda = V / (2 D sqrt(R)), the paper (lambda/2) ||w||^2, which is the same for w_0 = 0;
+its upsilon = beta + lambda is Ghadimi and Lan's choice, since the paper leaves it open.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -35,23 +37,20 @@ from sordino.algorithms.records import (
     record_options,
     records_of,
     require_ball,
-    rounds_of,
     variance,
 )
 from sordino.errors import require, require_float32
 from sordino.pytrees import pytree
 from sordino.types import Aggregate, Bounder, Key, PlanContext, Scalar, Vector
 
-__all__ = ["AcSa", "AcSaWeights", "ServerState", "Stage", "ac_sa_weights", "accelerated_mb_sgd", "stages_of"]
-
 
 class AcSaWeights(NamedTuple):
-    """alpha_r, eta_r, and the weights of w_ag and w in the middle point w_md."""
+    """alpha_r, eta_r, and the weights of w_ag and w in w_md: numbers of one round, or arrays over all rounds."""
 
-    alpha: float
-    eta: float
-    of_aggregate: float
-    of_iterate: float
+    alpha: Scalar
+    eta: Scalar
+    of_aggregate: Scalar
+    of_iterate: Scalar
 
 
 class Stage(NamedTuple):
@@ -72,97 +71,68 @@ class ServerState(NamedTuple):
 
 @pytree
 @dataclass(frozen=True)
-class Weights:
-    """The weights of every round, and whether a stage begins with it."""
-
-    alpha: jax.Array
-    eta: jax.Array
-    of_aggregate: jax.Array
-    of_iterate: jax.Array
-    begins: jax.Array
-
-
-@pytree
-@dataclass(frozen=True)
 class AcSa(RecordMethod):
-    """See the module."""
+    """AC-SA in one stage or several; `accelerated_mb_sgd` makes it."""
 
     radius: Scalar  # D
     mu: Scalar
     anchor: Scalar  # lambda of the convex case, (lambda / 2) ||w - w_0||^2; 0 where mu > 0
     initial_gap: Scalar | None  # a bound on F(w_0) - F*
-    weights: Weights | None  # known when a plan resolves
+    weights: AcSaWeights | None  # of all rounds, known when a plan resolves
     multi_stage: bool = field(metadata={"static": True})
 
     def init_server(self, w: Vector) -> ServerState:
-        """w_0 = w_ag."""
         w = project(w, self.radius)
         return ServerState(w, w, w, jnp.int32(0))
 
     def broadcast(self, state: ServerState) -> Point:
-        """w_md."""
         return Point(self._middle(state)[0], state.r)
 
     def server(self, key: Key, state: ServerState, total: Aggregate) -> tuple[ServerState, None]:
-        """Lines 10 and 11."""
-        assert self.weights is not None  # a plan resolves it
-        w_md, w = self._middle(state)
-        alpha, eta = self.weights.alpha[state.r], self.weights.eta[state.r]
+        """Lines 8, 10 and 11."""
+        w_md, w, alpha, eta = self._middle(state)
         mu = self.mu + self.anchor
         g = total.mean + self.mu * w_md + self.anchor * (w_md - state.w0)
         w = project((alpha * mu * w_md + ((1 - alpha) * mu + eta) * w - alpha * g) / (mu + eta), self.radius)
         return ServerState(state.w0, w, alpha * w + (1 - alpha) * state.w_ag, state.r + 1), None
 
     def params(self, state: ServerState) -> Vector:
-        """w_ag."""
         return state.w_ag
 
     def resolve(self, context: PlanContext) -> AcSa:
-        """The method with its weights.
-
-        Convex: on F + (lambda/2) ||w - w_0||^2 with lambda = V / (2 D sqrt(R)) and upsilon = beta + lambda (the paper
-        leaves the choice open; this is Ghadimi and Lan's). Strongly convex: one stage or several, see `stages_of`.
-        """
-        anchor = self._anchor(context)
-        weights = _weights(self._stages(context), float(self.mu) + anchor)
+        stages, known = self._stages(context)
+        anchor = known.get("lambda", 0.0)
+        mu = float(self.mu) + anchor
+        rows = [ac_sa_weights(r, mu, stage.upsilon) for stage in stages for r in range(1, stage.rounds + 1)]
+        weights = AcSaWeights(*(jnp.asarray(column, jnp.float32) for column in zip(*rows, strict=True)))
         return dataclasses.replace(super().resolve(context), anchor=anchor, weights=weights)
 
     def constants(self, context: PlanContext) -> dict[str, float]:
-        """beta, mu, D, V, lambda of the convex case, the gap and the number of stages."""
-        mu, anchor = float(self.mu), self._anchor(context)
-        beta = records_of(context).smoothness + (mu + anchor)
-        known = {"beta": beta, "mu": mu, "D": float(self.radius), "V": math.sqrt(variance(context))}
-        more = {"lambda": anchor} if anchor else {}
-        return known | more | {"gap": self._gap(context), "stages": float(len(self._stages(context)))}
+        return self._stages(context)[1]
 
-    def _anchor(self, context: PlanContext) -> float:
-        """lambda."""
-        noise = math.sqrt(variance(context) / rounds_of(context))
-        return noise / (2 * float(self.radius)) if self.mu == 0 else 0.0
+    def _stages(self, context: PlanContext) -> tuple[list[Stage], dict[str, float]]:
+        """The stages, and the public constants that they rest on; F(w_0) - F* is at most L D + mu D^2 / 2."""
+        (facts, R), V2 = records_of(context), variance(context)
+        mu, D = float(self.mu), float(self.radius)
+        anchor = math.sqrt(V2 / R) / (2 * D) if mu == 0 else 0.0
+        beta, strong = facts.smoothness + (mu + anchor), mu + anchor
+        largest_gap = float(np.max(facts.weight * facts.lipschitz)) * D + mu * D**2 / 2
+        gap = largest_gap if self.initial_gap is None else float(self.initial_gap)
+        if mu == 0:
+            stages = [Stage(R, beta)]
+        elif self.multi_stage:
+            stages = stages_of(R, beta=beta, mu=strong, V2=V2, gap=gap)
+        else:
+            stages = [Stage(R, _upsilon(R, beta, strong, V2, gap))]
+        known = {"beta": beta, "mu": mu, "D": D, "V": math.sqrt(V2)} | ({"lambda": anchor} if anchor else {})
+        return stages, known | {"gap": gap, "stages": float(len(stages))}
 
-    def _gap(self, context: PlanContext) -> float:
-        """F(w_0) - F*, which is at most L D + mu D^2 / 2."""
-        if self.initial_gap is not None:
-            return float(self.initial_gap)
-        known, D = records_of(context), float(self.radius)
-        return float(np.max(known.weight * known.lipschitz)) * D + float(self.mu) * D**2 / 2
-
-    def _stages(self, context: PlanContext) -> list[Stage]:
-        R, V2, gap = rounds_of(context), variance(context), self._gap(context)
-        mu = float(self.mu) + self._anchor(context)
-        beta = records_of(context).smoothness + mu
-        if self.mu == 0:
-            return [Stage(R, beta)]
-        if self.multi_stage:
-            return stages_of(R, beta=beta, mu=mu, V2=V2, gap=gap)
-        return [Stage(R, _upsilon(R, beta, mu, V2, gap))]
-
-    def _middle(self, state: ServerState) -> tuple[Vector, Vector]:
-        """Line 3: w_md, and w, which is w_ag where a stage begins."""
-        assert self.weights is not None
-        r = state.r
-        w = jnp.where(self.weights.begins[r], state.w_ag, state.w)
-        return self.weights.of_aggregate[r] * state.w_ag + self.weights.of_iterate[r] * w, w
+    def _middle(self, state: ServerState) -> tuple[Vector, Vector, jax.Array, jax.Array]:
+        """Line 3: w_md, and w, alpha_r and eta_r. Where a stage begins, alpha_r = 1 and w is w_ag."""
+        assert self.weights is not None  # a plan resolves it
+        alpha, eta, of_aggregate, of_iterate = (jnp.asarray(column)[state.r] for column in self.weights)
+        w = jnp.where(alpha == 1, state.w_ag, state.w)
+        return of_aggregate * state.w_ag + of_iterate * w, w, alpha, eta
 
 
 def ac_sa_weights(r: int, mu: float, upsilon: float) -> AcSaWeights:
@@ -205,13 +175,6 @@ def _upsilon(R: int, beta: float, mu: float, V2: float, gap: float) -> float:
     return max(2 * beta, math.sqrt(mu * V2 * R * (R + 1) * (R + 2) / (3 * gap)))
 
 
-def _weights(stages: Sequence[Stage], mu: float) -> Weights:
-    rows = [ac_sa_weights(r, mu, stage.upsilon) for stage in stages for r in range(1, stage.rounds + 1)]
-    begins = [r == 0 for stage in stages for r in range(stage.rounds)]
-    alpha, eta, of_aggregate, of_iterate = (jnp.asarray(column, jnp.float32) for column in zip(*rows, strict=True))
-    return Weights(alpha, eta, of_aggregate, of_iterate, jnp.asarray(begins))
-
-
 def accelerated_mb_sgd(
     *,
     lipschitz: NumberPerClient,
@@ -236,15 +199,7 @@ def accelerated_mb_sgd(
       multi_stage: begin again in stages; needs mu > 0.
       one_pass: use each record at most once over all rounds and stages.
     """
-    options = record_options(
-        lipschitz=lipschitz,
-        batch_size=batch_size,
-        smoothness=smoothness,
-        feature_bound=feature_bound,
-        weights=weights,
-        one_pass=one_pass,
-        bound=bound,
-    )
+    options = record_options(bound, lipschitz, batch_size, smoothness, feature_bound, weights, one_pass)
     require_ball(radius, mu)
     if initial_gap is not None:
         require_float32("initial_gap", initial_gap)

@@ -1,31 +1,14 @@
-"""Parts that several methods share: bounding a message, the server's report, and checks of arguments."""
+"""Parts that several methods share: bounding a message, and checks of arguments."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 
 from sordino.bounding import AdaptiveClip
 from sordino.errors import InvalidInput, require, require_count, require_float32
 from sordino.types import Bounder, BoundInfo, Vector
-
-__all__ = [
-    "ServerInfo",
-    "bounded",
-    "require_batch_size",
-    "require_choice",
-    "require_fixed_bound",
-    "require_local_training",
-]
-
-
-class ServerInfo(NamedTuple):
-    """What a server with an adaptive step size reports of its round; its releases determine it."""
-
-    step_size: jax.Array  # eta_g
 
 
 def bounded(vector: Vector, bound: Bounder | None) -> tuple[Vector, BoundInfo]:

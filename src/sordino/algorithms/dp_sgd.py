@@ -23,8 +23,6 @@ from sordino.algorithms.schedules import Schedule, StepSize, as_schedule
 from sordino.pytrees import pytree
 from sordino.types import Aggregate, Bounder, BoundInfo, Key, Message, Method, Privacy, Vector
 
-__all__ = ["DpSgd", "ServerState", "dp_sgd"]
-
 
 class ServerState(NamedTuple):
     """x^k, which every client receives."""
@@ -36,7 +34,7 @@ class ServerState(NamedTuple):
 @pytree
 @dataclass(frozen=True)
 class DpSgd(Method):
-    """See the module."""
+    """Distributed DP-SGD; `dp_sgd` makes it."""
 
     bound: Bounder | None
     local: LocalGradient
@@ -49,22 +47,18 @@ class DpSgd(Method):
         return self.local.batch_size
 
     def init_server(self, w: Vector) -> ServerState:
-        """x^0."""
         return ServerState(w, jnp.int32(0))
 
     def client(
         self, key: Key, received: ServerState, state: tuple[()], data: ClientData
     ) -> tuple[Message, tuple[()], BoundInfo]:
-        """Psi(grad f_i(x^k))."""
-        message, info = bounded(self.local(key, received.x, data), self.bound)
-        return Message(message), state, info
+        g, info = bounded(self.local(key, received.x, data), self.bound)
+        return Message(g), state, info
 
     def server(self, key: Key, state: ServerState, total: Aggregate) -> tuple[ServerState, None]:
-        """x^{k+1}."""
         return ServerState(state.x - self.lr(state.k) * total.mean, state.k + 1), None
 
     def params(self, state: ServerState) -> Vector:
-        """The last iterate."""
         return state.x
 
 

@@ -16,7 +16,7 @@
     Psi = clip(tau)                   Clip21
     Psi = top_k                       EF21; a bound may follow it
 
-In the first rounds another start of the memory than zero takes the place of lines 5, 6 and 10: see `memory_start`.
+If the memory does not start at zero, the first rounds replace lines 5, 6 and 10: see `memory_start`.
 
 *Beyond the paper.* With E local steps the mean of the E gradients on the way takes the place of grad f_i(x^k). A client
 that does not take part keeps its memory, and the server still divides by n, so that without noise g^k remains the mean
@@ -64,8 +64,6 @@ from sordino.types import (
     Warning,
 )
 
-__all__ = ["Broadcast", "ErrorFeedback", "ServerState", "error_feedback", "keep_largest"]
-
 
 class Broadcast(NamedTuple):
     """What a client of round k receives."""
@@ -85,7 +83,7 @@ class ServerState(NamedTuple):
 @pytree
 @dataclass(frozen=True)
 class ErrorFeedback(Method):
-    """See the module."""
+    """Error feedback with a bounded message; `error_feedback` makes it."""
 
     bound: Bounder | None
     local: LocalGradient
@@ -99,10 +97,7 @@ class ErrorFeedback(Method):
 
     @property
     def privacy(self) -> Privacy:
-        """g_i is made of bounded messages; its start decides whether anything can be guaranteed.
-
-        Where noise is remembered g_i is made of messages as the server got them, which a model user has not seen.
-        """
+        """The start of g_i decides whether anything can be guaranteed."""
         sums = not self.start.exceeds_limit
         return Privacy(memory=self.start.memory, uses_sum_only=sums, remembers_noise=self.remembers_noise)
 
@@ -111,15 +106,12 @@ class ErrorFeedback(Method):
         return self.local.batch_size
 
     def init_server(self, w: Vector) -> ServerState:
-        """x^0 and g^0 = 0."""
         return ServerState(w, jnp.zeros_like(w), jnp.int32(0))
 
     def init_client(self, w: Vector) -> Vector:
-        """g_i^0 = 0, until the first rounds fill it."""
         return jnp.zeros_like(w)
 
     def broadcast(self, state: ServerState) -> Broadcast:
-        """x^k."""
         return Broadcast(state.x, state.k)
 
     def client(self, key: Key, received: Broadcast, g_i: Vector, data: ClientData) -> tuple[Message, Vector, BoundInfo]:
@@ -141,7 +133,6 @@ class ErrorFeedback(Method):
         return ServerState(x, g, state.k + 1), None
 
     def params(self, state: ServerState) -> Vector:
-        """The last iterate."""
         return state.x
 
     def psi(self, v: Vector) -> tuple[Vector, BoundInfo]:
@@ -149,21 +140,17 @@ class ErrorFeedback(Method):
         return bounded(v if self.top_k is None else keep_largest(v, self.top_k), self.bound)
 
     def resolve(self, context: PlanContext) -> ErrorFeedback:
-        """The method for n clients; refuses a start that this plan cannot give, and more coordinates than there are."""
         if self.top_k is not None:
             _require_top_k(self.top_k, context.d)
         return dataclasses.replace(self, clients=float(context.clients), start=self.start.resolve(context))
 
     def limit(self, received: Broadcast, numbers: ClientNumbers | None) -> Scalar | None:
-        """Phi, or the cap of a first message."""
         return self.start.limit(received.k, self._Phi)
 
     def assumptions(self, observer: Observer) -> tuple[str, ...]:
-        """Those of the memory's start."""
         return self.start.assumptions(observer)
 
     def sparse_bits(self, d: int) -> int | None:
-        """k numbers and their places."""
         return None if self.top_k is None else self.top_k * (32 + (d - 1).bit_length())
 
     def warnings(self) -> tuple[Warning, ...]:
@@ -185,7 +172,6 @@ class ErrorFeedback(Method):
 
     @property
     def _Phi(self) -> Scalar | None:
-        """The limit of Psi."""
         return None if self.bound is None else self.bound.limit
 
     def _change(self, k: jax.Array, message: Vector) -> Vector:
@@ -266,5 +252,4 @@ def _direction(g: Vector) -> Vector:
 
 
 def _listed(values: NDArray[np.floating]) -> str:
-    """One number, or those of a sweep."""
     return ", ".join(f"{value:g}" for value in np.ravel(values))

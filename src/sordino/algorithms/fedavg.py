@@ -6,32 +6,33 @@ Gaussian noise (Algorithms 1 and 2):
     for k = 0, ..., K - 1
       server sends w_k to the clients of S_k
       client i:  w_{k,0} = w_k
-                 w_{k,t+1} = w_{k,t} - eta_k grad f_i(w_{k,t})          t = 0, ..., E - 1
+                 w_{k,tau+1} = w_{k,tau} - eta_k grad f_i(w_{k,tau})     tau = 0, ..., E - 1
                  u = (w_k - w_{k,E}) / eta_k,   g = bound(u)             clip(u, C), norm(u, C), or u itself
                  send M(g)                                               local: noise here
       server:    a_k = (1/r) sum_i g_i                                   central: noise once, on the sum
                  w_{k+1} = w_k - beta_k a_k
 
-r is the planned cohort, never the realised one. With beta_k = eta_k (the default) and no bound this is FedAvg.
-`message = "difference"` sends w_k - w_{k,E} undivided, as other papers do. With a `step_size` the server scales a_k by
-the eta_g of FedEXP (see `extrapolation`) before its own step.
+r is the planned cohort, never the realised one. With beta_k = eta_k (the default) and no bound this is FedAvg. The
+second paper adds N(0, r sigma^2) in every client and returns a random iterate (`output = "random"`, line 13); here
+central noise falls once, on the sum, and the last iterate is returned by default. `message = "difference"` sends
+w_k - w_{k,E} undivided, as other papers do. With a `step_size` the server scales a_k by the eta_g of FedEXP (see
+`extrapolation`) before its own step.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from sordino.algorithms.common import ServerInfo, bounded, require_choice, require_local_training
-from sordino.algorithms.extrapolation import Extrapolation, extrapolation, squared_norm
+from sordino.algorithms.common import bounded, require_choice, require_local_training
+from sordino.algorithms.extrapolation import Extrapolating, Extrapolation, ServerInfo, extrapolation
 from sordino.algorithms.local import ClientData, LocalTraining
 from sordino.algorithms.schedules import StepSize, as_schedule, constant, require_positive
-from sordino.algorithms.server import OUTPUTS, NamedStep, OptaxStep, Output, ServerStep, server_step
+from sordino.algorithms.server import OUTPUTS, NamedStep, OptaxStep, Output, ServerOptimiser, ServerStep, server_step
 from sordino.bounding import AdaptiveClip
 from sordino.errors import InvalidInput, require
 from sordino.pytrees import pytree
@@ -43,7 +44,6 @@ from sordino.types import (
     Event,
     Key,
     Message,
-    Method,
     PlanContext,
     Privacy,
     PyTree,
@@ -51,8 +51,6 @@ from sordino.types import (
     Scalar,
     Vector,
 )
-
-__all__ = ["Broadcast", "FedAvg", "ServerState", "fedavg"]
 
 
 class Broadcast(NamedTuple):
@@ -75,8 +73,8 @@ class ServerState(NamedTuple):
 
 @pytree
 @dataclass(frozen=True)
-class FedAvg(Method):
-    """See the module."""
+class FedAvg(Extrapolating):
+    """FedAvg and its bounded forms; `fedavg` makes it."""
 
     bound: Bounder | None
     local: LocalTraining
@@ -86,42 +84,31 @@ class FedAvg(Method):
     output: str = field(metadata={"static": True})
 
     @property
-    def privacy(self) -> Privacy:
-        """A step size looks at the norms of single messages."""
+    def privacy(self) -> Privacy:  # a step size depends on the norms of single messages
         return Privacy(uses_sum_only=self.step_size is None)
 
-    @property
-    def batch_records(self) -> int | None:
-        return self.local.batch_size
-
     def init_server(self, w: Vector) -> ServerState:
-        """w_0."""
         adaptive = self.bound if isinstance(self.bound, AdaptiveClip) else None
         return ServerState(w, self.server_step.init(w), adaptive, Output.init(w), jnp.int32(0))
 
     def broadcast(self, state: ServerState) -> Broadcast:
-        """w_k, and the bound where it adapts."""
         return Broadcast(state.w, state.k, state.bound)
 
     def client(
         self, key: Key, received: Broadcast, state: tuple[()], data: ClientData
     ) -> tuple[Message, tuple[()], BoundInfo]:
-        """g."""
-        w_k, k = received.w, received.k
+        w_k, k, adaptive = received
         w_E = self.local(key, w_k, data, k)
         u = w_k - w_E
         if self.message == "gradient":
             u = u / self.local.lr(k)
-        g, info = bounded(u, self.bound if received.bound is None else received.bound)
-        return Message(g, self._side(received, g, info)), state, info
+        g, info = bounded(u, self.bound if adaptive is None else adaptive)
+        side = self.squared_norm(g) if adaptive is None else adaptive.indicator(info)
+        return Message(g, side), state, info
 
     def server(self, key: Key, state: ServerState, total: Aggregate) -> tuple[ServerState, ServerInfo | None]:
-        """w_{k+1}."""
         key_output, key_bound, key_step = jax.random.split(key, 3)
-        a, info = total.mean, None
-        if self.step_size is not None:
-            eta_g = self.step_size(key_step, a, total)
-            a, info = eta_g * a, ServerInfo(eta_g)
+        a, info = self.extrapolated(key_step, total.mean, total)
         w, step = self.server_step(state.w, state.step, a, state.k)
         output = state.output.after(self.output, key_output, state.w, w, state.k)
         bound = state.bound
@@ -131,30 +118,21 @@ class FedAvg(Method):
         return ServerState(w, step, bound, output, state.k + 1), info
 
     def params(self, state: ServerState) -> Vector:
-        """The iterate that is given out."""
         return state.output.iterate
 
     def resolve(self, context: PlanContext) -> FedAvg:
-        """The method under a plan: a step size that is released gets its noise."""
         if self.message == "gradient":
             require_positive(self.local.lr, context.rounds, "local_lr")
-        if self.step_size is None:
-            return self
-        C = None if self.bound is None else self.bound.limit
-        return dataclasses.replace(self, step_size=self.step_size.resolve(context, self.bound, C))
+        return dataclasses.replace(self, step_size=self.resolved_step_size(context))
 
     def limit(self, received: Broadcast, numbers: ClientNumbers | None) -> Scalar | None:
-        """C, of this round where the bound adapts."""
         return super().limit(received, numbers) if received.bound is None else received.bound.limit
-
-    def side_figures(self) -> Mapping[str, float]:
-        return {} if self.step_size is None else self.step_size.figures
 
     def side_event(self, relation: Relation) -> Event | None:
         """The cost of the indicators of an adaptive bound, or of the sum of squared norms behind the step size."""
         if isinstance(self.bound, AdaptiveClip):
             return self.bound.indicator_event(relation)
-        return None if self.step_size is None or self.bound is None else self.step_size.event(self.bound.limit)
+        return super().side_event(relation)
 
     def noise_scale(self, state: ServerState) -> Scalar:
         """An adaptive bound over its first value: noise on the sum grows and shrinks with it."""
@@ -162,13 +140,6 @@ class FedAvg(Method):
             return 1.0
         assert self.bound is not None  # the first value of the state's bound
         return state.bound.limit / self.bound.limit
-
-    def _side(self, received: Broadcast, g: Vector, info: BoundInfo) -> jax.Array | None:
-        """The scalar beside g: the indicator of an adaptive bound, or ||g||^2 for a step size that is released."""
-        if received.bound is not None:
-            return received.bound.indicator(info)
-        released = self.step_size is not None and self.step_size.is_release
-        return squared_norm(g, self.bound.limit) if released and self.bound is not None else None
 
 
 def fedavg(
@@ -178,7 +149,7 @@ def fedavg(
     bound: Bounder | None = None,
     server_lr: StepSize | None = None,
     server_momentum: float = 0.0,
-    server_optimiser: object = None,
+    server_optimiser: ServerOptimiser | None = None,
     batch_size: int | None = None,
     momentum: float = 0.0,
     weight_decay: float = 0.0,

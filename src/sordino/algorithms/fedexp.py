@@ -13,8 +13,8 @@ Takakura, Liew, Hasegawa: Accelerating Differentially Private Federated Learning
                  w^(t) = w^(t-1) + eta_g c~
     return (w^(T-1) + w^(T)) / 2
 
-Everything but eta_g is FedAvg (messages here are w^(t-1) - w_i^(t-1,tau), so the server subtracts). The paper's final
-model is the mean of the last two iterates, since the step size makes them oscillate.
+Everything but eta_g is FedAvg (messages here are w^(t-1) - w_i^(t-1,tau), so the server subtracts). The boxes return
+w^(T); the paper's experiments return the mean of the last two iterates, since the step size makes them oscillate.
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ from __future__ import annotations
 from sordino.algorithms.fedavg import FedAvg, fedavg
 from sordino.algorithms.schedules import StepSize
 from sordino.types import Bounder
-
-__all__ = ["fedexp"]
 
 
 def fedexp(
@@ -39,16 +37,15 @@ def fedexp(
 ) -> FedAvg:
     """FedEXP, LDP-FedEXP or CDP-FedEXP: noise and trust are chosen by the plan.
 
+    The arguments that are not listed are those of `fedavg`.
+
     Args:
       local_steps: tau.
-      local_lr: eta_l: a number, {start, decay}, {values, until} or a function of the round.
+      local_lr: eta_l.
       bound: `so.clip(C)` or another fixed bound; None sends the update as it is (not private).
-      batch_size: records a step; all of the client's if left out.
-      weight_decay: L2, added to the gradient.
       step_size: "corrected", or "naive" for equation (3), which local noise makes explode.
       step_cost: with central trust, the largest share of a message's mu that the release behind the step size may cost;
         if left out, sigma_xi = d sigma^2 / M, which is cheap only for M much smaller than d.
-      output: "mean-of-last-two", "last" or "random".
     """
     return fedavg(
         local_steps=local_steps,

@@ -18,8 +18,6 @@ from sordino.models import Batch, Linear, Params, linear_of, shapes_of
 from sordino.pytrees import pytree
 from sordino.types import Augment, ClientNumbers, Key, PyTree, Scalar, Vector
 
-__all__ = ["ClientData", "LocalGradient", "LocalTraining", "local_gradient"]
-
 
 @dataclass(frozen=True)
 class ClientData:
@@ -109,10 +107,9 @@ class LocalTraining:
     def __call__(self, key: Key, w: Vector, data: ClientData, k: jax.Array, correction: Vector | None = None) -> Vector:
         """w_{k,E} from w_{k,0} = w in round k; `correction` is added to every gradient."""
         eta = self.lr(k)
-        whole = (
-            correction is None and data.augment is None and (self.batch_size is None or self.batch_size >= data.largest)
-        )
-        if whole and (linear := linear_of(data.loss)) is not None and _few_records(w, data):
+        whole = self.batch_size is None or self.batch_size >= data.largest
+        plain = whole and correction is None and data.augment is None
+        if plain and (linear := linear_of(data.loss)) is not None and _few_records(w, data):
             return self._in_span(w, data, eta, linear)
         batch_of = data.batches(key, self.batch_size)
         unravel, loss = shapes_of(data.loss)
@@ -172,7 +169,6 @@ class LocalGradient:
     batch_size: int | None = field(metadata={"static": True})  # None: all of the client's records
 
     def __call__(self, key: Key, w: Vector, data: ClientData) -> Vector:
-        """The (mean) gradient from w on."""
         batch_of = data.batches(key, self.batch_size)
         # At the w that all clients share, outside the scan, which would give each of them a copy of the weights.
         first = data.gradient(w, batch_of(jnp.int32(0)))

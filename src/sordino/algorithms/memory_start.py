@@ -29,13 +29,13 @@ from sordino.privacy import wording
 from sordino.pytrees import pytree
 from sordino.types import BoundInfo, Memory, Observer, PlanContext, Scalar, Trust, Vector
 
-__all__ = ["ExactStart", "MemoryStart", "NoisyStart", "SecureAverageStart", "ZeroStart", "memory_start"]
 
-
+@pytree
+@dataclass(frozen=True)
 class MemoryStart:
-    """What the first rounds do instead of the usual ones; by default nothing."""
+    """g_i^0 = 0; other starts override what the first rounds do instead of the usual ones."""
 
-    memory: ClassVar[Memory]
+    memory: ClassVar[Memory] = Memory.ZERO
     exceeds_limit: ClassVar[bool] = False  # whether a first message may be longer than Phi
 
     def message(
@@ -67,14 +67,6 @@ class MemoryStart:
 
 @pytree
 @dataclass(frozen=True)
-class ZeroStart(MemoryStart):
-    """g_i^0 = 0."""
-
-    memory = Memory.ZERO
-
-
-@pytree
-@dataclass(frozen=True)
 class NoisyStart(MemoryStart):
     """The first m messages are first gradients, clipped to G_0 and scaled to the cap of a first message: Phi."""
 
@@ -90,24 +82,19 @@ class NoisyStart(MemoryStart):
     def message(
         self, k: jax.Array, gradient: Vector, usual: tuple[Vector, BoundInfo], Phi: Scalar | None
     ) -> tuple[Vector, BoundInfo]:
-        """clip_cap((cap/G_0) gradient) in the first rounds."""
         first = Clip(self.cap(Phi))((self.cap(Phi) / self.G_0) * gradient)
         return jax.tree.map(lambda one, other: jnp.where(k < self.rounds, one, other), first, usual)
 
     def change(self, k: jax.Array, message: Vector, usual: Vector, Phi: Scalar | None) -> Vector:
-        """(G_0/cap)/m message in the first rounds."""
         return jnp.where(k < self.rounds, (self.G_0 / self.cap(Phi) / self.rounds) * message, usual)
 
     def step_size(self, k: jax.Array, usual: Scalar) -> Scalar:
-        """0 in the first rounds, in which x rests."""
         return jnp.where(k < self.rounds, 0.0, usual)
 
     def limit(self, k: jax.Array, Phi: Scalar | None) -> Scalar | None:
-        """The cap in the first rounds, Phi afterwards."""
         return None if Phi is None else jnp.where(k < self.rounds, self.cap(Phi), Phi)
 
     def resolve(self, context: PlanContext) -> MemoryStart:
-        """Refuse a plan without rounds after the first ones."""
         remedy = f"all {context.rounds} rounds would go into the start, and x would never move: use fewer"
         require(context.rounds is None or self.rounds < context.rounds, "memory_rounds", self.rounds, remedy)
         return self
@@ -122,7 +109,6 @@ class ExactStart(NoisyStart):
     exceeds_limit = True
 
     def cap(self, Phi: Scalar | None) -> Scalar:
-        """G_0: first gradients are sent as they are."""
         return self.G_0
 
 
@@ -136,15 +122,14 @@ class SecureAverageStart(NoisyStart):
     exceeds_limit = True
 
     def cap(self, Phi: Scalar | None) -> Scalar:
-        """sqrt(n) Phi, less a little that pays for the rounding of the product and of the noise of the sum."""
         if Phi is None:
             return self.G_0
         if self.clients is None:
             raise InvalidInput("memory", "secure-average", "needs the number of clients: run it from a plan")
+        # A little less than sqrt(n) Phi pays for the rounding of the product and of the noise of the sum.
         return (1 - 1e-6) * jnp.sqrt(self.clients) * Phi
 
     def resolve(self, context: PlanContext) -> MemoryStart:
-        """The start for n clients; in private it needs Gaussian noise that all of them add."""
         if context.trust is not Trust.NONE:
             remedy = "it hides first gradients from a server that is not trusted: use trust local, or memory noisy"
             require(context.trust is Trust.LOCAL, "memory", "secure-average", remedy)
@@ -156,7 +141,6 @@ class SecureAverageStart(NoisyStart):
         return dataclasses.replace(self, clients=float(context.clients))
 
     def assumptions(self, observer: Observer) -> tuple[str, ...]:
-        """Secure aggregation, and the noise of all other clients in the first rounds."""
         noise = wording.assume_first_noise_secret(self.rounds, observer)
         hidden = wording.assume_secure_aggregation(self.rounds)
         return (hidden, noise) if observer is Observer.SERVER else (noise,)
@@ -176,4 +160,4 @@ def memory_start(memory: str, memory_clip: float | None, memory_rounds: int) -> 
         return CLIPPED[memory](memory_clip, memory_rounds)
     require(memory_clip is None, "memory_clip", memory_clip, f"memory {memory} clips nothing: drop it")
     require(memory_rounds == 1, "memory_rounds", memory_rounds, f"memory {memory} takes one round at most: drop it")
-    return ZeroStart() if memory == "zero" else ExactStart(LARGEST_BOUND, 1)
+    return MemoryStart() if memory == "zero" else ExactStart(LARGEST_BOUND, 1)

@@ -10,7 +10,8 @@ Lowy and Razaviyayn: Private Federated Learning Without a Trusted Server, Algori
                  w_{r+1} = Pi_W [w_r - eta g]                      W is the ball of radius D
     return (1/Gamma_R) sum_r gamma_r w_r,   Gamma_R = sum_r gamma_r,   gamma_r = (1 - mu eta)^-(r + 1)
 
-The regulariser (mu/2) ||w||^2 is public, so the server adds its gradient. The paper starts at w_0 = 0; here the model's
+The paper assumes losses that are L_i-Lipschitz; here clipping enforces it. The regulariser (mu/2) ||w||^2 is public, so
+the server adds its gradient. The paper starts at w_0 = 0; here the model's
 first parameters are projected onto W. The step size follows from public constants alone: beta, mu, D, L_i, the noise
 and V^2 = (1/M^2) sum_i (4 L_i^2 / K_i + d sigma_i^2), which bounds the variance of g.
 """
@@ -34,14 +35,11 @@ from sordino.algorithms.records import (
     record_options,
     records_of,
     require_ball,
-    rounds_of,
     variance,
 )
 from sordino.errors import require, require_float32
 from sordino.pytrees import pytree
 from sordino.types import Aggregate, Bounder, Key, PlanContext, Scalar, Vector
-
-__all__ = ["NoisyMbSgd", "ServerState", "noisy_mb_sgd"]
 
 
 class ServerState(NamedTuple):
@@ -56,19 +54,17 @@ class ServerState(NamedTuple):
 @pytree
 @dataclass(frozen=True)
 class NoisyMbSgd(RecordMethod):
-    """See the module."""
+    """Noisy MB-SGD; `noisy_mb_sgd` makes it."""
 
     radius: Scalar  # D
     mu: Scalar
     eta: Scalar | None  # None: from public constants, when a plan resolves
 
     def init_server(self, w: Vector) -> ServerState:
-        """w_0."""
         w = project(w, self.radius)
         return ServerState(w, w, jnp.float32(-jnp.inf), jnp.int32(0))
 
     def broadcast(self, state: ServerState) -> Point:
-        """w_r."""
         return Point(state.w, state.r)
 
     def server(self, key: Key, state: ServerState, total: Aggregate) -> tuple[ServerState, None]:
@@ -82,16 +78,13 @@ class NoisyMbSgd(RecordMethod):
         return ServerState(w, average, log_total, state.r + 1), None
 
     def params(self, state: ServerState) -> Vector:
-        """The weighted mean."""
         return state.average
 
     def resolve(self, context: PlanContext) -> NoisyMbSgd:
-        """The method with its step size, given or the theorem's."""
         return dataclasses.replace(super().resolve(context), eta=self._step_size(context))
 
     def constants(self, context: PlanContext) -> dict[str, float]:
-        """beta, mu, D, V and eta."""
-        beta, V = records_of(context).smoothness + float(self.mu), math.sqrt(variance(context))
+        beta, V = records_of(context)[0].smoothness + float(self.mu), math.sqrt(variance(context))
         eta = self._step_size(context)
         return {"beta": beta, "mu": float(self.mu), "D": float(self.radius), "V": V, "eta": eta}
 
@@ -102,7 +95,7 @@ class NoisyMbSgd(RecordMethod):
         noise formula in place of V; with that noise both agree up to a constant. Strongly convex, as in the paper:
         eta = min{1 / (4 beta), ln(max{2, mu^2 D^2 R^2 / (2 V^2)}) / (mu R)}.
         """
-        known, R, V2 = records_of(context), rounds_of(context), variance(context)
+        (known, R), V2 = records_of(context), variance(context)
         mu, D = float(self.mu), float(self.radius)
         eta = 1 / (4 * (known.smoothness + mu))
         if mu > 0 and V2 > 0:
@@ -142,15 +135,7 @@ def noisy_mb_sgd(
       one_pass: use each record at most once over all rounds.
       bound: must be None: the gradients of records are clipped, not a whole update.
     """
-    options = record_options(
-        lipschitz=lipschitz,
-        batch_size=batch_size,
-        smoothness=smoothness,
-        feature_bound=feature_bound,
-        weights=weights,
-        one_pass=one_pass,
-        bound=bound,
-    )
+    options = record_options(bound, lipschitz, batch_size, smoothness, feature_bound, weights, one_pass)
     require_ball(radius, mu)
     if step_size is not None:
         require_float32("step_size", step_size)

@@ -44,13 +44,11 @@ from sordino.types import (
     Vector,
 )
 
-__all__ = ["RecordScaffold", "record_scaffold"]
-
 
 @pytree
 @dataclass(frozen=True)
 class RecordScaffold(ControlVariates, RecordMethod):
-    """See the module."""
+    """SCAFFOLD at record level; `record_scaffold` makes it."""
 
     local_lr: Schedule  # eta_l
     server_lr: Schedule  # eta_g
@@ -67,7 +65,6 @@ class RecordScaffold(ControlVariates, RecordMethod):
         return Privacy(unit=Unit.RECORD, noise_inside=True, releases=self.steps, message_parts=2)
 
     def client(self, key: Key, received: Broadcast, c_i: Vector, data: ClientData) -> tuple[Message, Vector, BoundInfo]:
-        """(-Delta y, Delta c), and the new c_i."""
         x, c, k = received
         eta = self.local_lr(k)
 
@@ -104,7 +101,6 @@ class RecordScaffold(ControlVariates, RecordMethod):
         return ServerState(x, c, output, state.k + 1), None
 
     def resolve(self, context: PlanContext) -> RecordScaffold:
-        """The method for N clients."""
         require_positive(self.local_lr, context.rounds, "local_lr")
         return dataclasses.replace(super().resolve(context), clients=float(context.clients))
 
@@ -125,15 +121,15 @@ def record_scaffold(
 ) -> RecordScaffold:
     """DP-SCAFFOLD at record level.
 
+    The arguments that are not listed are those of `fedavg`.
+
     Args:
       local_steps: K.
-      local_lr: eta_l: a number, {start, decay}, {values, until} or a function of the round.
+      local_lr: eta_l.
       bound: `so.clip(C)`, of the gradient of each record.
       server_lr: eta_g.
       batch_size: records drawn anew in each step; a client with fewer records uses all of them, and so does every
         client if this is left out.
-      weight_decay: L2, added to the gradient.
-      output: "last", "mean-of-last-two" or "random".
     """
     require_local_training(local_steps, batch_size, weight_decay)
     require_choice("output", output, OUTPUTS)

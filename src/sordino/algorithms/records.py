@@ -42,21 +42,6 @@ from sordino.types import (
     Vector,
 )
 
-__all__ = [
-    "NumberPerClient",
-    "Point",
-    "RecordGradients",
-    "RecordMethod",
-    "RecordOptions",
-    "numbers_of",
-    "project",
-    "record_options",
-    "records_of",
-    "require_ball",
-    "rounds_of",
-    "variance",
-]
-
 Number = TypeVar("Number", int, float)
 NumberPerClient: TypeAlias = float | list[float]  # one number for all clients, or one each
 BLOCK = 256  # records whose gradients are in memory at a time
@@ -148,7 +133,6 @@ class RecordMethod(Method):
 
     @property
     def privacy(self) -> Privacy:
-        """Each record is protected."""
         return Privacy(unit=Unit.RECORD, uses_sum_only=True)
 
     def client(self, key: Key, received: PyTree, state: PyTree, data: ClientData) -> tuple[Message, PyTree, BoundInfo]:
@@ -158,13 +142,11 @@ class RecordMethod(Method):
         return Message(g), state, info
 
     def resolve(self, context: PlanContext) -> Self:
-        """The method with the largest batch of all clients."""
         assert self.options is not None
-        gradients = RecordGradients(int(records_of(context).batch.max()), self.options.one_pass)
+        gradients = RecordGradients(int(records_of(context)[0].batch.max()), self.options.one_pass)
         return dataclasses.replace(self, gradients=gradients, options=None)
 
     def limit(self, received: PyTree, numbers: ClientNumbers | None) -> Scalar | None:
-        """weight_i L_i."""
         assert numbers is not None
         return numbers.weight * numbers.lipschitz
 
@@ -176,23 +158,17 @@ def numbers_of(data: ClientData) -> ClientNumbers:
     return data.numbers
 
 
-def records_of(context: PlanContext) -> RecordFacts:
-    """What the plan knows of every client's records."""
-    if context.records is None:
-        raise InvalidInput("records", None, "methods that protect records need every client's number of records")
-    return context.records
-
-
-def rounds_of(context: PlanContext) -> int:
-    """R."""
-    if context.rounds is None:
-        raise InvalidInput("rounds", None, "step sizes depend on the number of rounds: give it")
-    return context.rounds
+def records_of(context: PlanContext) -> tuple[RecordFacts, int]:
+    """What the plan knows of every client's records, and R, the number of rounds."""
+    if context.records is None or context.rounds is None:
+        remedy = "methods that protect records need the number of rounds and every client's number of records"
+        raise InvalidInput("records", None, remedy)
+    return context.records, context.rounds
 
 
 def variance(context: PlanContext) -> float:
     """V^2 of the mean of a round; a client that uses all of its records has no sampling error."""
-    known = records_of(context)
+    known, _ = records_of(context)
     sampling = np.where(known.batch < known.sizes, 4 * (known.weight * known.lipschitz) ** 2 / known.batch, 0.0)
     return float(np.mean(sampling + context.d * known.noise_std**2) / context.planned_cohort)
 
@@ -209,14 +185,13 @@ def require_ball(radius: float, mu: float) -> None:
 
 
 def record_options(
-    *,
+    bound: Bounder | None,
     lipschitz: NumberPerClient,
     batch_size: int | list[int] | None,
     smoothness: float | None,
     feature_bound: float | None,
     weights: str,
     one_pass: bool,
-    bound: Bounder | None,
 ) -> RecordOptions:
     """The options of a method, checked."""
     require(bound is None, "bound", bound, "leave out: `lipschitz` clips the gradient of each record instead")
@@ -235,7 +210,6 @@ def record_options(
 
 
 def _one_or_each(field: str, value: Number | list[Number]) -> tuple[Number, ...]:
-    """One number for all clients, or one each, as a tuple."""
     several = tuple(value) if isinstance(value, list | tuple) else (value,)
     require(bool(several), field, value, "give one number, or one for each client")
     return several

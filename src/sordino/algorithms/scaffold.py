@@ -22,21 +22,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from sordino.algorithms.common import (
-    ServerInfo,
-    bounded,
-    require_choice,
-    require_fixed_bound,
-    require_local_training,
-)
-from sordino.algorithms.extrapolation import Extrapolation, extrapolation, squared_norm
+from sordino.algorithms.common import bounded, require_choice, require_fixed_bound, require_local_training
+from sordino.algorithms.extrapolation import Extrapolating, Extrapolation, ServerInfo, extrapolation
 from sordino.algorithms.local import ClientData, LocalTraining
 from sordino.algorithms.schedules import Schedule, StepSize, as_schedule, require_positive
 from sordino.algorithms.server import OUTPUTS, Output
@@ -46,7 +39,6 @@ from sordino.types import (
     Aggregate,
     Bounder,
     BoundInfo,
-    Event,
     Key,
     Memory,
     Message,
@@ -58,8 +50,6 @@ from sordino.types import (
     Vector,
 )
 
-__all__ = ["BothHalves", "Broadcast", "ControlVariates", "Scaffold", "ServerState", "scaffold"]
-
 
 @pytree
 @dataclass(frozen=True)
@@ -70,7 +60,6 @@ class BothHalves:
 
     @property
     def limit(self) -> Scalar:
-        """sqrt(2) C."""
         return math.sqrt(2) * self.half.limit
 
     def __call__(self, vector: Vector) -> tuple[Vector, BoundInfo]:
@@ -78,7 +67,6 @@ class BothHalves:
         return _bound_halves(vector, self.half)
 
     def sensitivity(self, relation: Relation) -> Scalar:
-        """How far, in L2, the sum over clients can move between neighbours under `relation`."""
         return math.sqrt(2) * self.half.sensitivity(relation)
 
 
@@ -103,26 +91,22 @@ class ControlVariates(Method):
     """The states of SCAFFOLD at either level: the server has x and c, a client c_i."""
 
     def init_server(self, w: Vector) -> ServerState:
-        """x_0 and c = 0."""
         return ServerState(w, jnp.zeros_like(w), Output.init(w), jnp.int32(0))
 
     def init_client(self, w: Vector) -> Vector:
-        """c_i = 0."""
         return jnp.zeros_like(w)
 
     def broadcast(self, state: ServerState) -> Broadcast:
-        """x and c."""
         return Broadcast(state.x, state.c, state.k)
 
     def params(self, state: ServerState) -> Vector:
-        """The iterate that is given out."""
         return state.output.iterate
 
 
 @pytree
 @dataclass(frozen=True)
-class Scaffold(ControlVariates):
-    """See the module."""
+class Scaffold(ControlVariates, Extrapolating):
+    """SCAFFOLD at client level; `scaffold` makes it."""
 
     bound: BothHalves | None
     control_scale: Scalar  # C / C_c
@@ -133,13 +117,12 @@ class Scaffold(ControlVariates):
     output: str = field(metadata={"static": True})
 
     @property
-    def privacy(self) -> Privacy:
-        """A step size looks at the norms of single messages."""
+    def privacy(self) -> Privacy:  # a step size depends on the norms of single messages
         return Privacy(memory=Memory.ZERO, uses_sum_only=self.step_size is None, message_parts=2)
 
     @property
-    def batch_records(self) -> int | None:
-        return self.local.batch_size
+    def measured(self) -> Bounder | None:  # the first half
+        return None if self.bound is None else self.bound.half
 
     def client(self, key: Key, received: Broadcast, c_i: Vector, data: ClientData) -> tuple[Message, Vector, BoundInfo]:
         """(-Delta y, (C / C_c) Delta c), and the new c_i."""
@@ -147,47 +130,28 @@ class Scaffold(ControlVariates):
         y = self.local(key, x, data, k, correction=c - c_i)
         delta_c = -c + (x - y) / (self.local.steps * self.local.lr(k))
         halves = jnp.concatenate([x - y, self.control_scale * delta_c])
-        message, info = _bound_halves(halves, None if self.bound is None else self.bound.half)
+        message, info = _bound_halves(halves, self.measured)
         sent_y, sent_c = jnp.split(message, 2)
-        side = None
-        if self.bound is not None and self.step_size is not None and self.step_size.is_release:
-            side = squared_norm(sent_y, self.bound.half.limit)
-        return Message(message, side), c_i + sent_c / self.control_scale, info
+        return Message(message, self.squared_norm(sent_y)), c_i + sent_c / self.control_scale, info
 
     def server(self, key: Key, state: ServerState, total: Aggregate) -> tuple[ServerState, ServerInfo | None]:
-        """x and c of the next round."""
         assert self.participation is not None  # a plan resolves it
         key_output, key_step = jax.random.split(key)
         mean_y, mean_c = jnp.split(total.mean, 2)
-        info = None
-        if self.step_size is not None:
-            eta_g = self.step_size(key_step, mean_y, total)
-            mean_y, info = eta_g * mean_y, ServerInfo(eta_g)
+        mean_y, info = self.extrapolated(key_step, mean_y, total)
         x = state.x - self.server_lr(state.k) * mean_y
         c = state.c + self.participation * mean_c / self.control_scale
         output = state.output.after(self.output, key_output, state.x, x, state.k)
         return ServerState(x, c, output, state.k + 1), info
 
     def resolve(self, context: PlanContext) -> Scaffold:
-        """The method under a plan: the share of clients that take part, and the noise of a released step size."""
         require_positive(self.local.lr, context.rounds, "local_lr")
-        rule = self.step_size
-        if rule is not None:
-            if context.mechanism is not None and context.mechanism.name == "privunit":
-                remedy = (
-                    "PrivUnit estimates the norm of both halves together: leave step_size out, or use gaussian noise"
-                )
-                raise InvalidInput("step_size", rule.rule, remedy)
-            rule = rule.resolve(context, self.bound, None if self.bound is None else self.bound.half.limit)
+        by_privunit = context.mechanism is not None and context.mechanism.name == "privunit"
+        if self.step_size is not None and by_privunit:
+            remedy = "PrivUnit estimates the norm of both halves together: leave step_size out, or use gaussian noise"
+            raise InvalidInput("step_size", self.step_size.rule, remedy)
         participation = context.planned_cohort / context.clients
-        return dataclasses.replace(self, step_size=rule, participation=participation)
-
-    def side_figures(self) -> Mapping[str, float]:
-        return {} if self.step_size is None else self.step_size.figures
-
-    def side_event(self, relation: Relation) -> Event | None:
-        """The cost of the sum of squared norms behind the step size."""
-        return None if self.step_size is None or self.bound is None else self.step_size.event(self.bound.half.limit)
+        return dataclasses.replace(self, step_size=self.resolved_step_size(context), participation=participation)
 
 
 def scaffold(
@@ -205,17 +169,14 @@ def scaffold(
 ) -> Scaffold:
     """SCAFFOLD and, with a bound and a plan's noise, DP-SCAFFOLD at client level.
 
+    The arguments that are not listed are those of `fedavg`.
+
     Args:
       local_steps: K.
-      local_lr: eta_l: a number, {start, decay}, {values, until} or a function of the round.
+      local_lr: eta_l.
       bound: of Delta y, for instance `so.clip(C)`; None sends both halves as they are (not private).
       control_bound: C_c, of Delta c; if left out, C / (K eta_l) of round 0, which corresponds to Delta y of norm C.
       server_lr: eta_g.
-      batch_size: records a step; all of the client's if left out.
-      weight_decay: L2, added to the gradient.
-      step_size: "corrected" or "naive", FedEXP's step size on top of eta_g; none if left out.
-      step_cost: with central trust, the largest share of a message's mu that the release behind the step size may cost.
-      output: "last", "mean-of-last-two" or "random".
     """
     require_local_training(local_steps, batch_size, weight_decay)
     require_choice("output", output, OUTPUTS)
@@ -223,9 +184,8 @@ def scaffold(
     eta = as_schedule(local_lr, "local_lr")
     control_scale = local_steps * float(eta(jnp.int32(0)))
     if control_bound is not None:
-        remedy = "give bound, of the update, too"
-        require(bound is not None, "control_bound", control_bound, remedy)
-        assert bound is not None
+        if bound is None:
+            raise InvalidInput("control_bound", control_bound, "give bound, of the update, too")
         require(0 < control_bound < math.inf, "control_bound", control_bound, "must be positive and finite")
         control_scale = float(bound.limit) / control_bound
     require(control_scale > 0, "local_lr", local_lr, "is 0 in round 0, and messages are divided by it: start above 0")

@@ -20,8 +20,6 @@ from sordino.errors import MOST_ROUNDS, InvalidInput, require, require_float32
 from sordino.pytrees import pytree
 from sordino.types import Scalar
 
-__all__ = ["Schedule", "StepSize", "as_schedule", "constant", "geometric", "piecewise", "require_positive"]
-
 Schedule: TypeAlias = Callable[[jax.Array], Scalar]
 StepSize: TypeAlias = float | dict[str, Any] | Callable[..., Any]  # what `as_schedule` reads
 
@@ -37,7 +35,6 @@ class Constant:
     value: Scalar
 
     def __call__(self, k: jax.Array) -> Scalar:
-        """The step size of round k."""
         return self.value
 
 
@@ -50,7 +47,6 @@ class Geometric:
     decay: Scalar
 
     def __call__(self, k: jax.Array) -> Scalar:
-        """The step size of round k."""
         return self.value * self.decay**k
 
 
@@ -63,7 +59,6 @@ class Piecewise:
     until: tuple[int, ...] = field(metadata={"static": True})
 
     def __call__(self, k: jax.Array) -> Scalar:
-        """The step size of round k."""
         j = jnp.sum(k >= jnp.asarray(self.until))
         return jnp.asarray(self.values)[j]
 
@@ -77,7 +72,6 @@ class FunctionOfRound:
     values: str = field(metadata={"static": True})
 
     def __call__(self, k: jax.Array) -> Scalar:
-        """The step size of round k."""
         return self.function(k)
 
 
@@ -119,7 +113,18 @@ def of_function(function: Callable[..., Any]) -> FunctionOfRound:
 def as_schedule(what: StepSize, name: str = "learning rate") -> Schedule:
     """A number, {start, decay}, {values, until} or a function of the round as a schedule; errors call it `name`."""
     try:
-        return _schedule(what)
+        match what:
+            case int() | float():
+                return constant(float(what))
+            case {"start": start, "decay": decay, **more} if not more:
+                return geometric(float(start), float(decay))
+            case {"values": values, "until": until, **more} if not more:
+                return piecewise(tuple(map(float, values)), tuple(until))
+            case _ if callable(what):
+                is_pytree = jax.tree.leaves(what) != [what]  # its numbers are leaves, as of the schedules above
+                return what if is_pytree else of_function(what)
+        remedy = "use a number, {start, decay}, {values, until} or a function of the round"
+        raise InvalidInput(name, what, remedy)
     except InvalidInput as error:
         raise InvalidInput(name, what, error.remedy) from None
     except (TypeError, ValueError, OverflowError):
@@ -134,21 +139,6 @@ def require_positive(schedule: Schedule, rounds: int | None, name: str) -> None:
     if zero.size:
         remedy = f"is 0 in round {zero[0]}, and messages are divided by it: plan fewer rounds, or end above 0"
         raise InvalidInput(name, schedule.function, remedy)
-
-
-def _schedule(what: StepSize) -> Schedule:
-    if isinstance(what, int | float):
-        return constant(float(what))
-    if isinstance(what, dict) and set(what) == {"start", "decay"}:
-        return geometric(float(what["start"]), float(what["decay"]))
-    if isinstance(what, dict) and set(what) == {"values", "until"}:
-        return piecewise(tuple(map(float, what["values"])), tuple(what["until"]))
-    if callable(what):
-        is_pytree = jax.tree.leaves(what) != [what]  # its numbers are leaves, as of the schedules above
-        return what if is_pytree else of_function(what)
-    raise InvalidInput(
-        "learning rate", what, "use a number, {start, decay}, {values, until} or a function of the round"
-    )
 
 
 def _values(function: Callable[..., Any], rounds: np.ndarray) -> np.ndarray:

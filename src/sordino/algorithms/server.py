@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
@@ -17,8 +17,6 @@ from sordino.errors import InvalidInput, require
 from sordino.pytrees import pytree
 from sordino.types import Key, PyTree, Scalar, Vector
 
-__all__ = ["OUTPUTS", "NamedStep", "OptaxStep", "Optimiser", "Output", "ServerStep", "server_step"]
-
 OUTPUTS = ("last", "mean-of-last-two", "random")
 OPTIMISERS: dict[str, Callable[..., Optimiser]] = {
     "adam": optax.adam,
@@ -26,7 +24,7 @@ OPTIMISERS: dict[str, Callable[..., Optimiser]] = {
     "sgd": optax.sgd,
     "yogi": optax.yogi,
 }
-Options: TypeAlias = tuple[tuple[str, float | bool], ...]
+Option: TypeAlias = float | bool | str
 
 
 @runtime_checkable
@@ -42,6 +40,9 @@ class Optimiser(Protocol):
         """gradient, state, w -> what is added to w, the next state."""
 
 
+ServerOptimiser: TypeAlias = str | dict[str, Option] | Optimiser  # what `server_step` reads
+
+
 @pytree
 @dataclass(frozen=True)
 class ServerStep:
@@ -51,11 +52,9 @@ class ServerStep:
     momentum: Scalar
 
     def init(self, w: Vector) -> Vector:
-        """v."""
         return jnp.zeros_like(w)
 
     def __call__(self, w: Vector, v: Vector, a: Vector, k: jax.Array) -> tuple[Vector, Vector]:
-        """(w, v) of the next round."""
         v = self.momentum * v + a
         return w - self.lr(k) * v, v
 
@@ -69,11 +68,9 @@ class OptaxStep:
     optimiser: Optimiser = field(metadata={"static": True})
 
     def init(self, w: Vector) -> PyTree:
-        """The optimiser's state."""
         return self.optimiser.init(w)
 
     def __call__(self, w: Vector, state: PyTree, a: Vector, k: jax.Array) -> tuple[Vector, PyTree]:
-        """(w, state) of the next round."""
         updates, state = self.optimiser.update(self.lr(k) * a, state, w)
         return w + updates, state
 
@@ -85,25 +82,24 @@ class NamedStep:
 
     lr: Schedule  # beta_k
     name: str = field(metadata={"static": True})
-    options: Options = field(metadata={"static": True})
+    options: tuple[tuple[str, Option], ...] = field(metadata={"static": True})
 
     def init(self, w: Vector) -> PyTree:
-        """The optimiser's state."""
         return _optimiser(self.name, self.options).init(w)
 
     def __call__(self, w: Vector, state: PyTree, a: Vector, k: jax.Array) -> tuple[Vector, PyTree]:
-        """(w, state) of the next round: each of these optimisers multiplies by its learning rate last."""
+        # Each of these optimisers multiplies by its learning rate last.
         updates, state = _optimiser(self.name, self.options).update(a, state, w)
         return w + self.lr(k) * updates, state
 
 
 @functools.cache
-def _optimiser(name: str, options: Options) -> Optimiser:
+def _optimiser(name: str, options: tuple[tuple[str, Option], ...]) -> Optimiser:
     return OPTIMISERS[name](1.0, **dict(options))
 
 
 def server_step(
-    server_lr: StepSize | None, default: Schedule, momentum: float, optimiser: object
+    server_lr: StepSize | None, default: Schedule, momentum: float, optimiser: ServerOptimiser | None
 ) -> ServerStep | OptaxStep | NamedStep:
     """The server's step as a run file or Python describes it; `default` is beta_k where no server_lr is given."""
     require(0 <= momentum < 1, "server_momentum", momentum, "must lie in [0, 1)")
@@ -113,20 +109,17 @@ def server_step(
     require(not momentum, "server_momentum", momentum, "give it to the optax optimiser instead")
     if isinstance(optimiser, Optimiser):
         return OptaxStep(beta, optimiser)
-    if isinstance(optimiser, str):
-        optimiser = {"name": optimiser}
-    remedy = f"use one of {', '.join(OPTIMISERS)}, {{name = ..., options}}, or an optax optimiser from Python"
-    if not isinstance(optimiser, Mapping) or optimiser.get("name") not in OPTIMISERS:
+    options = dict(optimiser) if isinstance(optimiser, dict) else {"name": optimiser}
+    name = options.pop("name", None)
+    if not isinstance(name, str) or name not in OPTIMISERS:
+        remedy = f"use one of {', '.join(OPTIMISERS)}, {{name = ..., options}}, or an optax optimiser from Python"
         raise InvalidInput("server_optimiser", optimiser, remedy)
     require(server_lr is not None, "server_lr", server_lr, "give the learning rate of server_optimiser")
-    options = {name: value for name, value in optimiser.items() if name != "name"}
     require("learning_rate" not in options, "server_optimiser", optimiser, "give the learning rate as server_lr")
-    numbers = all(isinstance(value, int | float) for value in options.values())
-    require(numbers, "server_optimiser", optimiser, "the options of an optimiser are numbers, true or false")
-    step = NamedStep(beta, optimiser["name"], tuple(sorted(options.items())))
+    step = NamedStep(beta, name, tuple(sorted(options.items())))
     try:
-        step.init(jnp.zeros(1))
-    except TypeError as error:
+        step(jnp.zeros(1), step.init(jnp.zeros(1)), jnp.ones(1), jnp.int32(0))
+    except Exception as error:  # optax checks options late, and each in its own way
         raise InvalidInput("server_optimiser", optimiser, f"optax refuses these options: {error}") from None
     return step
 
@@ -138,7 +131,6 @@ class Output(NamedTuple):
 
     @classmethod
     def init(cls, w: Vector) -> Output:
-        """Before the first round."""
         return cls(w)
 
     def after(self, rule: str, key: Key, previous: Vector, current: Vector, k: jax.Array) -> Output:

@@ -38,16 +38,6 @@ import numpy as np
 from sordino.errors import InvalidInput, require
 from sordino.types import BoundInfo, Relation, Scalar, Vector
 
-__all__ = [
-    "LARGEST_BOUND",
-    "SMALLEST_BOUND",
-    "Measured",
-    "SensitivityFromLimit",
-    "measure",
-    "require_bound",
-    "require_finite",
-]
-
 SMALLEST_BOUND, LARGEST_BOUND = 1e-30, 1e30  # far enough from the ends of float32 for the analysis above
 _ROW = 64  # numbers that are summed in any order
 
@@ -102,7 +92,8 @@ def measure(vector: Vector) -> Measured:
 def require_bound(field: str, value: float) -> None:
     """Raise unless vectors can be bounded by this value."""
     remedy = f"a norm bound must be a number from {SMALLEST_BOUND:g} to {LARGEST_BOUND:g}"
-    require(SMALLEST_BOUND <= value <= LARGEST_BOUND, field, value, remedy)
+    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    require(number and SMALLEST_BOUND <= value <= LARGEST_BOUND, field, value, remedy)
 
 
 def require_finite(vector: Vector, who: str) -> None:

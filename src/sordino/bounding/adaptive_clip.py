@@ -33,8 +33,6 @@ from sordino.privacy.gaussian import compose_mu
 from sordino.pytrees import pytree
 from sordino.types import BoundInfo, Key, Relation, Scalar
 
-__all__ = ["AdaptiveClip", "adaptive_clip"]
-
 
 @pytree
 @dataclass(frozen=True)

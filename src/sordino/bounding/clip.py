@@ -13,8 +13,6 @@ from sordino.bounding._norm import SensitivityFromLimit, measure, require_bound
 from sordino.pytrees import pytree
 from sordino.types import BoundInfo, Scalar, Vector
 
-__all__ = ["Clip", "clip"]
-
 
 @pytree
 @dataclass(frozen=True)
@@ -24,7 +22,6 @@ class Clip(SensitivityFromLimit):
     limit: Scalar  # C
 
     def __call__(self, vector: Vector) -> tuple[Vector, BoundInfo]:
-        """Bound one vector."""
         v = measure(vector)
         C = jnp.asarray(self.limit, v.vector.dtype) * v.shrink
         inside = v.norm <= C

@@ -18,8 +18,6 @@ from sordino.errors import require
 from sordino.pytrees import pytree
 from sordino.types import BoundInfo, Scalar, Vector
 
-__all__ = ["SmoothedNormalize", "smoothed_normalize"]
-
 
 @pytree
 @dataclass(frozen=True)
@@ -34,7 +32,6 @@ class SmoothedNormalize(SensitivityFromLimit):
         return 1.0
 
     def __call__(self, vector: Vector) -> tuple[Vector, BoundInfo]:
-        """Bound one vector."""
         v = measure(vector)
         alpha = jnp.asarray(self.alpha, v.vector.dtype)
         bounded = v.unit * (v.shrink / (alpha / v.scale + v.ratio))

@@ -1,33 +1,30 @@
-"""`sordino audit FILE.toml`: what an attacker can show about one release, beside what is certified."""
+"""`sordino audit FILE.toml`: an empirical lower bound on the epsilon of one release, beside the certified one."""
 
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from sordino.cli.output import show, working
-from sordino.cli.run import File, Json, Set
+from sordino.cli.output import File, Json, Set, show_with_certificate, working
 from sordino.config import load_config
 from sordino.errors import LARGEST_SEED
 from sordino.privacy.guarantee import Certificate
-
-__all__ = ["audit_command"]
 
 
 def audit_command(
     file: File,
     set: Set = None,
     trials: Annotated[int, typer.Option(help="Releases drawn under each of two neighbours.", max=10_000_000)] = 20_000,
-    confidence: Annotated[float, typer.Option(help="Of the lower bound.")] = 0.999,
+    confidence: Annotated[float, typer.Option(help="Confidence of the lower bound.")] = 0.999,
     seed: Annotated[int, typer.Option(help="Seed of the draws.", min=0, max=LARGEST_SEED)] = 0,
     json: Json = False,
 ) -> None:
-    """An empirical lower bound on epsilon beside the certified one, for one release of one round.
+    """Compare an empirical lower bound on epsilon with the certified epsilon, for one release of one round.
 
-    It draws the mechanism as the plan resolves it, at the model's dimension, on the two neighbouring inputs that are
-    furthest apart. Exits with 1 if it shows more than is certified; showing less proves nothing.
+    The audit draws from the plan's mechanism, at the model's dimension, on the two neighbouring inputs that are
+    furthest apart. The exit code is 1 if the lower bound exceeds the certified epsilon; a smaller one proves nothing.
     """
     from sordino.rounds.auditing import audit_release
 
@@ -39,7 +36,7 @@ def audit_command(
         found = audit_release(plan, resolved, task.d, trials=trials, confidence=confidence, seed=seed)
     certified, shown = found.certified, found.shown
     total = resolved.certificate.total(certified.observer, certified.relation)
-    result: dict[str, Any] = {
+    result: dict[str, object] = {
         "file": str(file),
         "audited": "the update of one round, not the whole run",
         "mechanism": plan.mechanism,
@@ -63,13 +60,9 @@ def audit_command(
         "epsilon_claimed": None if found.claimed is None else found.claimed[0],
         "consistent": found.consistent,
     }
-    # A figure of one round never stands without the total, nor either without what it rests on.
+    # The figure of one round is always printed with the total and with the assumptions of both.
     promised = Certificate((certified, total), resolved.certificate.warnings)
-    if json:
-        show("", result | promised.to_json(), as_json=True)
-    else:
-        show(f"Audit of {file}", result, as_json=False)
-        print(promised)
+    show_with_certificate(f"Audit of {file}", result, promised, as_json=json)
     if not found.consistent:
         said = "certified" if found.claimed is None else "claimed by the theorem"
         limit = certified.epsilon if found.claimed is None else found.claimed[0]

@@ -1,15 +1,13 @@
-"""`sordino bench`: speed of one training round, beside a plain Python loop over clients."""
+"""`sordino bench`: the speed of one training round, beside a plain Python loop over clients."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from sordino.cli.output import show, working
+from sordino.cli.output import Json, print_json, show, working
 from sordino.errors import LARGEST_SEED
-
-__all__ = ["bench_command"]
 
 
 def bench_command(
@@ -17,21 +15,21 @@ def bench_command(
         str | None,
         typer.Option(
             help="w1: logistic regression, many clients; w2: small CNN, many clients; w3: MLP bound by matrix "
-            "products. All of them, one process each, if left out."
+            "products. Default: all of them, one process each."
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the random records.", min=0, max=LARGEST_SEED)] = 0,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: Json = False,
 ) -> None:
-    """Seconds a round and peak memory, beside a plain loop over clients.
+    """Measure seconds a round and peak memory, beside a plain loop over clients.
 
-    The workloads are Sordino's own and synthetic: shapes chosen by us, records drawn at random. They say how fast
-    this machine runs Sordino, and are not comparable with figures of other projects.
+    The workloads are Sordino's own and synthetic: their shapes are chosen by us, their records random. They measure
+    the speed of Sordino on this machine and are not comparable with figures of other projects.
     """
     from sordino.runs.workloads import WORKLOADS, find_workload
 
     if workload is not None:
-        find_workload(workload)  # refuse a wrong name before anything is said
+        find_workload(workload)  # refuse a wrong name before anything is printed
         with working(f"measuring {workload}"):
             result = _measured(workload, seed)
         show(f"One round of {result['what']}", result, as_json=json)
@@ -46,18 +44,18 @@ def bench_command(
     ):
         rows = list(processes.map(_measured, WORKLOADS, [seed] * len(WORKLOADS)))
     if json:
-        show("", {"workloads": rows}, as_json=True)
+        print_json({"workloads": rows})
         return
     for row in rows:
-        show(f"One round of {row['what']}", row, as_json=False)
+        show(f"One round of {row['what']}", row)
 
 
-def _measured(name: str, seed: int) -> dict[str, Any]:
-    """What was measured, after what it was measured on."""
+def _measured(name: str, seed: int) -> dict[str, object]:
+    """The workload, then its measurements, then the versions and the device."""
     import dataclasses
 
+    from sordino.runs.metrics import environment
     from sordino.runs.workloads import find_workload, measure
-    from sordino.simulation.running import environment
 
     workload = find_workload(name)
     made_with = environment()

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from sordino.cli.output import require_picture, show, working
-from sordino.cli.sweep import points_progress
+from sordino.cli.output import Json, points_progress, print_json, require_picture, show, working
 from sordino.config import Config, load_config
 from sordino.errors import InvalidInput, require
 from sordino.privacy import wording
 from sordino.privacy.guarantee import Guarantee
-
-__all__ = ["compare_command"]
 
 NOT_COVERED = f"{wording.SELECTION_NOT_COVERED} {wording.SHARED_NOISE}"
 
@@ -30,11 +28,11 @@ def compare_command(
         bool, typer.Option("--unequal", help="Compare methods with different guarantees; the output shows them.")
     ] = False,
     picture: Annotated[Path, typer.Option(help="File for the plot.")] = Path("runs/compare.png"),
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Train several methods with several seeds: means with 95 % intervals, paired tests, a table and a plot."""
     from sordino.report.comparison import compare, plot_comparison
-    from sordino.simulation.sweep import Point, sweep
+    from sordino.runs import Options, sweep
 
     require(len(files) >= 2, "files", [str(file) for file in files], "give at least two run files")
     require(seeds >= 2, "seeds", seeds, "an interval needs at least 2")
@@ -44,25 +42,25 @@ def compare_command(
     _require_same_task(configs)
     with working("reading data and planning"):
         task = configs[0].task()
-        answers = [config.resolve(config.plan(), task) for config in configs]
-        guarantees = [answer.certificate.total(answer.promised) for answer in answers]
+        points = [config.point(task) for config in configs]
+        certificates = [point.answer.certificate for point in points]
+        guarantees = [point.answer.certificate.total(point.answer.promised) for point in points]
     if not unequal:
         _require_same_guarantee(names, guarantees)
-    every = configs[0].file.run.evaluate_every
-    points = [Point(config.plan(), seed) for config in configs for seed in range(seeds)]
-    with points_progress(len(points)) as progress:
-        runs = sweep(points, task, evaluate_every=every, progress=progress)
+    options = Options(evaluate_every=configs[0].file.run.evaluate_every)
+    seeded = [replace(point, seed=seed) for point in points for seed in range(seeds)]
+    with points_progress(len(seeded)) as progress:
+        runs = sweep(seeded, task, options, progress=progress)
     histories = {name: [run.history for run in runs[i * seeds : (i + 1) * seeds]] for i, name in enumerate(names)}
     rows = compare(histories)
-    certificates = [answer.certificate for answer in answers]
     for row, guarantee, certificate in zip(rows, guarantees, certificates, strict=True):
         row |= {"guarantee": str(guarantee), "warnings": certificate.to_json()["warnings"]}
     plot_comparison(histories, task.name, picture)
     result = {"task": task.name, "seeds": seeds, "measure": rows[0]["measure"], "picture": str(picture)}
     if json:
-        show("", result | {"rows": rows, "choosing": {"note": NOT_COVERED}}, as_json=True)
+        print_json(result | {"rows": rows, "choosing": {"note": NOT_COVERED}})
         return
-    show("Comparison", result | {"rows": [_shown(row, names[0]) for row in rows]}, as_json=False)
+    show("Comparison", result | {"rows": [_shown(row, names[0]) for row in rows]})
     for name, guarantee in zip(names, guarantees, strict=True):
         print(f"{name}: {guarantee}")
     for line in wording.comparison_warnings(dict(zip(names, certificates, strict=True))):
@@ -81,9 +79,8 @@ def _names(files: list[Path]) -> list[str]:
 def _require_same_task(configs: list[Config]) -> None:
     for config in configs[1:]:
         if config.task_key != configs[0].task_key:
-            raise InvalidInput(
-                "task", str(config.path), f"differs from the task of {configs[0].path}: compare on one task"
-            )
+            remedy = f"differs from the task of {configs[0].path}: compare on one task"
+            raise InvalidInput("task", str(config.path), remedy)
 
 
 def _require_same_guarantee(names: list[str], guarantees: list[Guarantee]) -> None:
@@ -102,9 +99,8 @@ def _require_same_guarantee(names: list[str], guarantees: list[Guarantee]) -> No
 
 def _shown(row: dict[str, Any], first: str) -> dict[str, str]:
     """A row for people: intervals in brackets."""
-    if "difference" not in row:
-        difference, p = "-", "-"
-    else:
+    difference, p = "-", "-"
+    if "difference" in row:
         difference = f"{row['difference']:+.3g} [{row['difference_low']:+.3g}, {row['difference_high']:+.3g}]"
         p = f"{row['p']:.2g}"
     return {

@@ -1,4 +1,4 @@
-"""`sordino data ...`: which data sets there are, getting them, and how a partition would deal them."""
+"""`sordino data ...`: list, fetch and describe data sets and their partitions."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
+from numpy.typing import NDArray
 
-from sordino.cli.output import print_rows, show, working
+from sordino.cli.output import Json, print_json, print_rows, show, working
 from sordino.data import CATALOGUE, Dataset, FederatedData, fetch, label_histogram, load, partition, where
 from sordino.data.partition import plot_label_histogram
 from sordino.errors import InvalidInput, require
 
-app = typer.Typer(help="Data sets: what there is, getting it, and how it is dealt to clients.", no_args_is_help=True)
+app = typer.Typer(help="List, fetch and describe data sets, and their partition into clients.", no_args_is_help=True)
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Name = Annotated[str, typer.Argument(help="A data set's name, or npz:FOLDER, csv:FILE or hf:NAME for your own.")]
 
 
 @app.command("list")
 def list_command(json: Json = False) -> None:
-    """List the data sets, their natural clients if they have any, and the folder if they are here."""
+    """List the data sets, their natural clients if any, and their folder if they are here."""
     rows = [
         {
             "name": name,
@@ -35,7 +35,7 @@ def list_command(json: Json = False) -> None:
         for name, entry in CATALOGUE.items()
     ]
     if json:
-        show("", {"data sets": rows}, as_json=True)
+        print_json({"data sets": rows})
         return
     print_rows(rows, boxed=False)
     print("get one: sordino data fetch NAME, or put its files into $SORDINO_DATA/NAME")
@@ -46,7 +46,7 @@ def list_command(json: Json = False) -> None:
 def fetch_command(
     name: Annotated[str, typer.Argument(help="A data set's name, as `sordino data list` shows.")],
 ) -> None:
-    """Download a data set into the cache, unless it is here, and check its files."""
+    """Download a data set into the cache, unless it is here already, and check its files."""
     folder = fetch(name)
     print(f"{name}: embedded, nothing to fetch" if folder is None else f"{name}: complete in {folder}")
 
@@ -54,7 +54,7 @@ def fetch_command(
 @app.command("info")
 def info_command(
     name: Name,
-    clients: Annotated[int | None, typer.Option(help="Deal the records to this many clients.")] = None,
+    clients: Annotated[int | None, typer.Option(help="Partition the records into this many clients.")] = None,
     scheme: Annotated[
         str | None,
         typer.Option("--partition", help="iid, shards:K, dirichlet:A, quantity:A or natural (iid if left out)."),
@@ -65,22 +65,29 @@ def info_command(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Say what a data set holds and, with --clients or --partition, what each client would get."""
+    """Describe a data set and, with --clients or --partition, the records that clients would get."""
     dealt = clients is not None or scheme is not None
-    require(dealt or plot is None, "plot", str(plot), "draws what clients hold: add --partition, and --clients")
+    require(dealt or plot is None, "plot", str(plot), "draws the labels of clients: add --partition and --clients")
     with working(f"loading {name}"):
         dataset = load(name)
         data = partition(dataset, scheme or "iid", clients, seed) if dealt else None
     result = _facts(dataset)
     if data is not None:
-        result |= {"partition": scheme or "iid", "seed": seed} | _dealt_facts(data)
+        result |= {
+            "partition": scheme or "iid",
+            "seed": seed,
+            "clients": len(data.size),
+            "records a client": _spread(data.size),
+            "classes a client": _spread((label_histogram(data) > 0).sum(axis=1)),
+            "records dealt": int(data.size.sum()),
+        }
     if data is not None and plot is not None:
         _plot(data, plot)
         result["plot"] = str(plot)
     show(f"Data set {name}", result, as_json=json)
 
 
-def _facts(dataset: Dataset) -> dict[str, Any]:
+def _facts(dataset: Dataset) -> dict[str, object]:
     counts = np.bincount(dataset.y, minlength=dataset.classes)
     return {
         "records": len(dataset.y),
@@ -93,17 +100,7 @@ def _facts(dataset: Dataset) -> dict[str, Any]:
     }
 
 
-def _dealt_facts(data: FederatedData) -> dict[str, Any]:
-    classes_held = (label_histogram(data) > 0).sum(axis=1)
-    return {
-        "clients": len(data.size),
-        "records a client": _spread(data.size),
-        "classes a client": _spread(classes_held),
-        "records dealt": int(data.size.sum()),
-    }
-
-
-def _spread(values: Any) -> dict[str, float]:
+def _spread(values: NDArray[np.integer[Any]]) -> dict[str, float]:
     return {"least": int(values.min()), "median": float(np.median(values)), "most": int(values.max())}
 
 

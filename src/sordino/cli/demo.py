@@ -11,15 +11,13 @@ from sordino.cli.output import require_picture
 from sordino.cli.run import live_progress
 from sordino.errors import LARGEST_SEED
 
-__all__ = ["demo_command"]
-
 
 def demo_command(
     seed: Annotated[int, typer.Option(help="Seed of all randomness.", min=0, max=LARGEST_SEED)] = 0,
     rounds: Annotated[int, typer.Option(help="Rounds of training.", min=1)] = 60,
     picture: Annotated[Path, typer.Option(help="Where the picture goes.")] = Path("runs/demo.png"),
 ) -> None:
-    """One tour: 1,438 people, one handwritten digit each, one model; and what anybody could learn about one of them."""
+    """One tour: 1,438 images, each treated as a client, one model; and what anybody could learn about one client."""
     from rich.console import Console
 
     import sordino as so
@@ -28,7 +26,8 @@ def demo_command(
     require_picture("picture", picture)
     console = Console(highlight=False)
     task = so.task("digits")
-    console.print(f"[bold]{task.clients} clients[/], one handwritten digit each; logistic regression, d = {task.d}")
+    images = f"[bold]{task.clients} images[/] of handwritten digits, each treated as a client"
+    console.print(f"{images}; logistic regression, d = {task.d}")
     method = so.fedavg(local_steps=5, local_lr=0.5, bound=so.normalize(1.0), server_lr=4.0, server_momentum=0.5)
     plan = so.plan(method, rounds=rounds, cohort="poisson:0.2", epsilon=8.0, delta=1e-4)
     resolved = plan.resolve(task.population)
@@ -46,5 +45,5 @@ def demo_command(
     )
     console.print("[bold]Who could learn what about one client[/]")
     console.print(str(run.certificate))
-    plot_history(run.history, "digits, one client a person, DP-NormFedAvg", picture)
+    plot_history(run.history, "digits, each image a client, DP-NormFedAvg", picture)
     console.print(f"\naccuracy and epsilon over rounds: {picture}")

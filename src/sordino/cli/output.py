@@ -5,36 +5,49 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeGuard
 
+import typer
 from rich.box import HEAVY_HEAD
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from sordino.errors import InvalidInput, require
-from sordino.privacy.guarantee import format_delta, format_epsilon
-
-__all__ = ["print_rows", "require_folder", "require_picture", "show", "working"]
+from sordino.privacy.guarantee import Certificate
+from sordino.privacy.wording import format_delta, format_epsilon
 
 PICTURES = (".png", ".pdf", ".svg")
 LONGEST_FIGURE = 15  # -1.23456789e-10
-LEAST_TEXT = 6  # that longer words are folded to
+LEAST_TEXT = 6  # narrowest column of text
+
+# Options that several commands share.
+File = Annotated[Path, typer.Argument(help="A run as a TOML file.")]
+Set = Annotated[list[str] | None, typer.Option("--set", help="Change a value: section.key=value. May be repeated.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def require_picture(field: str, path: Path) -> None:
-    """Refuse, before anything is computed, a picture that could not be written in the end."""
+    """Refuse a picture that could not be written, before anything is computed."""
     require(path.suffix in PICTURES, field, str(path), f"name a file that ends in {', '.join(PICTURES)}")
     require(not path.is_dir(), field, str(path), "is a folder: name a file")
     require_folder(field, path.parent)
 
 
 def require_folder(field: str, path: Path) -> None:
-    """Make a folder that results will go to, or refuse it before anything is computed."""
+    """Make a folder for results, or refuse it before anything is computed."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -42,20 +55,38 @@ def require_folder(field: str, path: Path) -> None:
     require(os.access(path, os.W_OK), field, str(path), "cannot be written to: choose another folder")
 
 
+def progress_bar(*columns: ProgressColumn) -> Progress:
+    """A bar on the stderr of a terminal, until the work is done; nothing elsewhere."""
+    console = Console(stderr=True)
+    return Progress(*columns, console=console, disable=not console.is_terminal, transient=True)
+
+
 @contextmanager
 def working(what: str) -> Iterator[None]:
-    """A spinner and the time so far, where nobody knows how long it takes; silent when stderr is not a terminal."""
-    console = Console(stderr=True)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+    """Show a spinner and the elapsed time."""
+    with progress_bar(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()) as bar:
         bar.add_task(what, total=None)
         yield
 
 
-def show(title: str, result: Mapping[str, Any], *, as_json: bool) -> None:
+@contextmanager
+def points_progress(points: int) -> Iterator[Callable[[float], None]]:
+    """Show the share of the work of all points that is done."""
+    columns = (TextColumn(f"{points} points"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with progress_bar(*columns) as bar:
+        work = bar.add_task("", total=1.0)
+        yield lambda share: bar.update(work, completed=share)
+
+
+def print_json(result: Mapping[str, Any]) -> None:
+    """Print a result as JSON, which has no NaN or infinity: NaN becomes null, infinity the string "inf"."""
+    print(json.dumps(_plain(result), indent=2, allow_nan=False))
+
+
+def show(title: str, result: Mapping[str, Any], *, as_json: bool = False) -> None:
     """Print a flat result; nested lists of mappings become tables of their own, warnings become lines."""
     if as_json:
-        print(json.dumps(_plain(result), indent=2, allow_nan=False))
+        print_json(result)
         return
     pairs = {key: _text(key, value) for key, value in result.items() if key != "warnings" and not _is_rows(value)}
     _print_pairs(title, pairs)
@@ -67,6 +98,15 @@ def show(title: str, result: Mapping[str, Any], *, as_json: bool) -> None:
         Console().print(text, highlight=False)
 
 
+def show_with_certificate(title: str, result: dict[str, Any], certificate: Certificate, *, as_json: bool) -> None:
+    """Print a result and the certificate that belongs to it."""
+    if as_json:
+        print_json(result | certificate.to_json())
+        return
+    show(title, result)
+    print(certificate)
+
+
 def print_rows(
     rows: Sequence[Mapping[str, Any]],
     *,
@@ -75,10 +115,10 @@ def print_rows(
     whole: str | None = None,
     boxed: bool = True,
 ) -> None:
-    """A table of which nothing is cut: a figure without its last digits is another figure.
+    """Print a table without truncating any number.
 
-    Long words are folded where they must be; figures are not, nor the column `whole`. Without room for those, a row
-    becomes a few lines.
+    Long words are folded where necessary; numbers and the column `whole` are not. Where the terminal is too narrow for
+    those, each row becomes several lines.
     """
     console = Console()
     columns = {name: [_text(name, row.get(name)) for row in rows] for name in rows[0]}
@@ -103,13 +143,13 @@ def print_rows(
 
 
 def _longest_figure(*texts: str) -> int:
-    """Of figures, and of words that are no longer than one."""
+    """The length of the longest word that may be a number."""
     words = [len(word) for text in texts for word in text.split()]
     return max((length for length in words if length <= LONGEST_FIGURE), default=LEAST_TEXT)
 
 
 def _widths(natural: Mapping[str, int], least: Mapping[str, int], room: int) -> dict[str, int]:
-    """What each column would take; the widest that still can give way until there is room for all."""
+    """The natural widths, the widest columns narrowed until the table fits."""
     widths = dict(natural)
     while sum(widths.values()) > room:
         widest = max((name for name in widths if widths[name] > least[name]), key=lambda name: widths[name])
@@ -136,11 +176,11 @@ def _line(name: str, text: str) -> str:
     return f"{name}: {text}"
 
 
-def _is_rows(value: Any) -> bool:
+def _is_rows(value: object) -> TypeGuard[list[Mapping[str, Any]]]:
     return isinstance(value, list) and bool(value) and isinstance(value[0], Mapping)
 
 
-def _text(key: str, value: Any) -> str:
+def _text(key: str, value: object) -> str:
     if value is None or value in ([], ()):
         return "-"
     if isinstance(value, Mapping):
@@ -148,15 +188,13 @@ def _text(key: str, value: Any) -> str:
     if isinstance(value, list | tuple):
         return "; ".join(str(item) for item in value)
     if isinstance(value, float):
-        # epsilon is rounded up, so that what is printed is never better than what holds.
         if key.startswith("epsilon"):
             return format_epsilon(value)
         return format_delta(value) if key.startswith("delta") else f"{value:.9g}"
     return str(value)
 
 
-def _plain(value: Any) -> Any:
-    """JSON without NaN or infinity: an infinite epsilon is the string "inf", what is not a number is null."""
+def _plain(value: object) -> object:
     if isinstance(value, Mapping):
         return {key: _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

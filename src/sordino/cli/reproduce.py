@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import json as jsonlib
 import shlex
 import shutil
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sordino.cli.output import print_rows, require_folder, show
-from sordino.cli.run import Set
-from sordino.cli.sweep import points_progress
+from sordino.cli.output import Json, Set, points_progress, print_json, print_rows, require_folder, show
 from sordino.errors import InvalidInput, require
 
-__all__ = ["reproduce_command"]
+if TYPE_CHECKING:
+    from sordino.experiments.specs import Spec
 
 NOT_COMPLETE = 3  # the exit status when --minutes were too few
 
@@ -45,7 +43,7 @@ def reproduce_command(
         ),
     ] = None,
     commit: Annotated[str | None, typer.Option(help="What the code is at, where git does not know.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Run a published table or figure: paper beside ours, what it claims beside what holds, numbers and pictures.
 
@@ -62,19 +60,16 @@ def reproduce_command(
     spec = find_spec(name).part(only, set or ())
     if out is not None:
         require_folder("out", out)
+    from sordino.experiments.pictures import write_result
     from sordino.experiments.provenance import Calls, provenance
     from sordino.experiments.reproducing import reproduce, result_of
-    from sordino.simulation.sweep_files import one_at_a_time
+    from sordino.runs.store import one_at_a_time
 
-    part = [hashlib.sha256(spec.scope.encode()).hexdigest()[:8]] if spec.scope else []
-    unfinished = Path("runs/unfinished") / "-".join([name, *["quick"] * quick, *part])
+    unfinished = Path("runs/unfinished") / (name + spec.suffix(quick))
     cells = len(spec.points(quick))
-    options = [
-        *["--quick"] * quick,
-        *(["--only", only] if only else []),
-        *(word for change in set or () for word in ("--set", change)),
-    ]
-    command = shlex.join(["sordino", "reproduce", name, *options])
+    options = [*["--quick"] * quick, *(["--only", only] if only else [])]
+    changes = [word for change in set or () for word in ("--set", change)]
+    command = shlex.join(["sordino", "reproduce", name, *options, *changes])
     with one_at_a_time(unfinished):
         calls = Calls(unfinished, provenance(command, commit))
         if calls.elsewhere:
@@ -86,12 +81,12 @@ def reproduce_command(
         result = result_of(spec, outcomes, provenance=calls.provenance, quick=quick)
         complete = len(outcomes) == cells
         # Less than the whole has a name of its own, so that nothing takes the place of anything else.
-        stem = "-".join([spec.name, *["quick"] * quick, *part, *["unfinished"] * (not complete)])
-        folder = out or Path("results" if stem == spec.name else "runs/reproduce")
-        written = _write(spec, outcomes, result, folder / f"paper{spec.paper}", stem) if outcomes else []
+        stem = spec.name + spec.suffix(quick) + ("" if complete else "-unfinished")
+        folder = (out or Path("results" if stem == spec.name else "runs/reproduce")) / f"paper{spec.paper}"
+        written = write_result(spec, outcomes, result, folder, stem) if outcomes else []
         if complete:
             shutil.rmtree(unfinished, ignore_errors=True)
-            for part_of_it in (folder / f"paper{spec.paper}").glob(f"{stem}-unfinished*"):
+            for part_of_it in folder.glob(f"{stem}-unfinished*"):
                 part_of_it.unlink()
     if json:
         print(jsonlib.dumps(result, indent=1, allow_nan=False))
@@ -104,26 +99,7 @@ def reproduce_command(
         raise typer.Exit(NOT_COMPLETE)
 
 
-def _write(spec: Any, outcomes: list[Any], result: dict[str, Any], folder: Path, stem: str) -> list[Path]:
-    """The result and its pictures; a figure none of whose lines is there is left out."""
-    from sordino.experiments.pictures import draw
-    from sordino.report.figures import plot_table
-
-    folder.mkdir(parents=True, exist_ok=True)
-    written = folder / f"{stem}.json"
-    written.write_text(jsonlib.dumps(result, indent=1, allow_nan=False) + "\n")
-    pictures = []
-    for figure in spec.file.figures:
-        picture = folder / f"{stem}-{figure.name}.png"
-        if draw(figure, outcomes, picture):
-            pictures.append(picture)
-    if not spec.file.figures:
-        pictures = [folder / f"{stem}.png"]
-        plot_table(result["rows"], result["metric"], pictures[0])
-    return [written, *pictures]
-
-
-def _show_list(specs: list[Any], *, as_json: bool) -> None:
+def _show_list(specs: list[Spec], *, as_json: bool) -> None:
     rows = [
         {
             "name": spec.full_name,
@@ -135,8 +111,7 @@ def _show_list(specs: list[Any], *, as_json: bool) -> None:
         for spec in specs
     ]
     if as_json:
-        several = [row | {"title": spec.file.title} for row, spec in zip(rows, specs, strict=True)]
-        show("", {"specs": several}, as_json=True)
+        print_json({"specs": [row | {"title": spec.file.title} for row, spec in zip(rows, specs, strict=True)]})
         return
     print_rows(rows, caption="~ an estimate: not timed in full yet", whole="name", boxed=False)
 
@@ -146,19 +121,13 @@ def _show_result(title: str, result: dict[str, Any], quick: bool) -> None:
 
     from sordino.report.results import promise_lines, spread_lines
 
-    rows = [
-        {
-            "row": row["row"],
-            "column": row["column"],
-            "paper": row["paper"],
-            "ours": row["mean"],
-            "difference": None if None in (row["paper"], row["mean"]) else round(row["mean"] - row["paper"], 2),
-            "std": row["std"],
-            "seeds": len(row["seeds"]),
-        }
-        for row in result["rows"]
-    ]
-    show(title, {"metric": result["metric"], "rows": rows}, as_json=False)
+    rows = []
+    for row in result["rows"]:
+        paper, ours = row["paper"], row["mean"]
+        difference = None if None in (paper, ours) else round(ours - paper, 2)
+        compared = {"paper": paper, "ours": ours, "difference": difference, "std": row["std"]}
+        rows.append({"row": row["row"], "column": row["column"], **compared, "seeds": len(row["seeds"])})
+    show(title, {"metric": result["metric"], "rows": rows})
     console = Console(highlight=False, markup=False)
     if "scope" in result:
         console.print(f"Not the whole: {result['scope']}.")

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
-from sordino.cli.output import require_folder, show, working
-from sordino.cli.sweep import run_sweep, show_sweep_plan
+from sordino.cli.output import File, Json, Set, progress_bar, require_folder, show_with_certificate, working
+from sordino.cli.sweep import Models, run_sweep, show_sweep_plan
 from sordino.config import Config, load_sweep
 from sordino.errors import require
+from sordino.privacy.wording import format_epsilon
 
 if TYPE_CHECKING:
-    from sordino.simulation.running import Progress
-
-__all__ = ["live_progress", "plan_command", "run_command"]
-
-File = Annotated[Path, typer.Argument(help="A run as a TOML file.")]
-Set = Annotated[list[str] | None, typer.Option("--set", help="Change a value: section.key=value. May be repeated.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+    from sordino.runs.point import Progress
 
 
 def plan_command(file: File, set: Set = None, json: Json = False) -> None:
@@ -36,13 +32,9 @@ def plan_command(file: File, set: Set = None, json: Json = False) -> None:
     with working("planning"):
         plan, task = config.plan(), config.task()
         resolved = config.resolve(plan, task)
-    result = {"file": str(file), "rounds": plan.rounds, "cohort": str(plan.cohort), "trust": resolved.trust}
-    result |= dict(resolved.summary)
-    if json:
-        show("", result | resolved.certificate.to_json(), as_json=True)
-        return
-    show(f"Plan of {file}", result, as_json=False)
-    print(resolved.certificate)
+    facts = {"file": str(file), "rounds": plan.rounds, "cohort": str(plan.cohort), "trust": resolved.trust}
+    result = facts | dict(resolved.summary)
+    show_with_certificate(f"Plan of {file}", result, resolved.certificate, as_json=json)
 
 
 def run_command(
@@ -52,29 +44,38 @@ def run_command(
     runs: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("runs"),
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the run's last checkpoint.")] = False,
     best: Annotated[str | None, typer.Option(help="Rule for the best point of a sweep, as accuracy-last-5.")] = None,
+    models: Annotated[
+        Models | None, typer.Option(help="Points of a sweep whose models are kept: best if left out.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Train; writes metrics, certificate, ledger, checkpoint, model and a picture to runs/<name>/.
 
-    A file with lists or grids of values is a sweep: all of its points run together, and running it again completes the
-    points that are missing.
+    A file with lists or grids of values is a sweep: all of its points run together, each with the files of a run in
+    runs/<name>/points/, and running it again completes the points that are missing.
     """
-    from sordino.report.curves import measure_of, plot_history
-
     folder = runs / _name(file.stem if name is None else name)
     sweep = load_sweep(file, tuple(set or ()))
     require_folder("runs", runs)
     if sweep.varied:
-        run_sweep(sweep, folder, best, as_json=json)
+        run_sweep(sweep, folder, best, models or Models.BEST, as_json=json)
         return
-    require(best is None, "best", best, "is for sweeps: give a key of the file a list or a grid of values")
-    config = sweep.points[0].config
+    for field, value in (("best", best), ("models", models)):
+        require(value is None, field, value, "is for sweeps: give a key of the file a list or a grid of values")
+    run_alone(sweep.points[0].config, folder, resume, as_json=json)
+
+
+def run_alone(config: Config, folder: Path, resume: bool, *, as_json: bool) -> None:
+    """Run a file that stands for one run, and show what came of it."""
+    from sordino.report.curves import measure_of, plot_history
+    from sordino.runs import simulate
+
+    given = config.file.run.model_dump(exclude={"rounds", "cohort"}) | {"config": config.changed}
     with working("reading data and planning"):
         plan, task = config.plan(), config.task()
-        config.resolve(plan, task)
-    _keep(config, folder, resume)
+        resolved = config.resolve(plan, task)
     with live_progress(plan.rounds) as progress:
-        run = _simulate(config, plan, task, folder, resume, progress)
+        run = simulate(plan, task, **given, resolved=resolved, folder=folder, resume=resume, progress=progress)
     measure = measure_of(run.history[-1])[0]
     picture = folder / f"{measure}.png"
     plot_history(run.history, f"{task.name}, {plan.mechanism} noise", picture)
@@ -86,11 +87,7 @@ def run_command(
         "seconds": run.seconds,
         "picture": str(picture),
     }
-    if json:
-        show("", result | run.certificate.to_json(), as_json=True)
-        return
-    show(f"Run of {file}", result, as_json=False)
-    print(run.certificate)
+    show_with_certificate(f"Run of {config.path}", result, run.certificate, as_json=as_json)
 
 
 def _name(name: str) -> str:
@@ -100,67 +97,11 @@ def _name(name: str) -> str:
     return name
 
 
-def _keep(config: Config, folder: Path, resume: bool) -> None:
-    """Keep the configuration, changes included, in the run's folder; a run goes on only with the same."""
-    from sordino.simulation.checkpoint import write_atomically
-
-    kept = folder / "config.toml"
-    require(not (folder / "points").exists(), "run", str(folder), "holds a sweep: choose another name")
-    if resume and kept.exists():
-        text = kept.read_bytes().decode(errors="replace")
-        remedy = (
-            f"was started with another configuration: resume with {kept}" if _is_toml(text) else f"{kept} is damaged"
-        )
-        require(text == config.changed, "resume", str(folder), remedy)
-    elif not resume and not (folder / "ledger.jsonl").exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(kept, config.changed.encode())
-
-
-def _is_toml(text: str) -> bool:
-    try:
-        tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
-        return False
-    return True
-
-
-def _simulate(config: Config, plan: Any, task: Any, folder: Path, resume: bool, progress: Progress) -> Any:
-    from sordino.simulation.running import simulate
-
-    settings = config.file.run
-    return simulate(
-        plan,
-        task,
-        seed=settings.seed,
-        evaluate_every=settings.evaluate_every,
-        chunk=settings.chunk,
-        transcript=settings.transcript,
-        folder=folder,
-        resume=resume,
-        progress=progress,
-    )
-
-
 @contextmanager
 def live_progress(rounds: int) -> Iterator[Progress]:
     """Round, loss, accuracy, epsilon and time left, on a terminal; nothing otherwise."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-    from rich.table import Column
-
-    from sordino.privacy.guarantee import format_epsilon
-
-    columns = (
-        TextColumn("round"),
-        MofNCompleteColumn(),
-        BarColumn(),
-        TextColumn("{task.fields[line]}", table_column=Column(overflow="fold")),  # no figure is cut
-        TimeRemainingColumn(),
-    )
-    console = Console(stderr=True)
-    with Bar(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+    measures = TextColumn("{task.fields[line]}", table_column=Column(overflow="fold"))  # no figure is cut
+    with progress_bar(TextColumn("round"), MofNCompleteColumn(), BarColumn(), measures, TimeRemainingColumn()) as bar:
         rounds_bar = bar.add_task("", total=rounds, line="compiling")
 
         def progress(row: dict[str, Any]) -> None:
@@ -168,11 +109,10 @@ def live_progress(rounds: int) -> Iterator[Progress]:
             finite = isinstance(epsilon, float) and math.isfinite(epsilon)
             spent = f"epsilon so far {format_epsilon(epsilon)}" if finite else "not private"
             if finite and not bar.disable and not bar.tasks[rounds_bar].completed:  # said once, above the bar
-                console.print(f"epsilon of {row['epsilon_of']}", highlight=False)
+                bar.console.print(f"epsilon of {row['epsilon_of']}", highlight=False)
             measured = f"accuracy {100 * row['accuracy']:.1f} %" if "accuracy" in row else ""
             if "suboptimality" in row:
                 measured = f"suboptimality {row['suboptimality']:.3g}"
-            line = f"loss {row['test_loss']:.3f}  {measured}  {spent}"
-            bar.update(rounds_bar, completed=row["round"], line=line)
+            bar.update(rounds_bar, completed=row["round"], line=f"loss {row['test_loss']:.3f}  {measured}  {spent}")
 
         yield progress

@@ -2,80 +2,122 @@
 
 from __future__ import annotations
 
-import shutil
+import math
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable
+from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from sordino.cli.output import show, working
-from sordino.config import Sweep
+from sordino.cli.output import points_progress, print_json, show, working
+from sordino.config import Config, Sweep
 from sordino.errors import require
 from sordino.privacy import wording
-from sordino.types import Observer
+from sordino.types import Event, Observer
 
-__all__ = ["points_progress", "run_sweep", "show_sweep_plan"]
+if TYPE_CHECKING:
+    from sordino.planning import ResolvedPlan
+    from sordino.runs.point import Point
+    from sordino.runs.store import SweepStore
+    from sordino.tasks import Task
+
+Json: TypeAlias = dict[str, Any]
+
+
+class Ready(NamedTuple):
+    """A point of a sweep that can run: the values that vary, its configuration, its task and its resolved plan."""
+
+    values: Json
+    config: Config
+    task: Task
+    point: Point
+
+
+class Promise(NamedTuple):
+    """A certificate, and the values of the points that have it."""
+
+    points: list[Json]
+    resolved: ResolvedPlan
+
+    def to_json(self) -> Json:
+        return {"points": self.points, "noise": dict(self.resolved.summary), **self.resolved.certificate.to_json()}
+
+    def __str__(self) -> str:
+        same = [
+            f"{key} = {value}"
+            for key, value in self.points[0].items()
+            if all(point[key] == value for point in self.points)
+        ]
+        common = ", ".join(same) or "whatever the values"
+        several = f"Each of {len(self.points)} points, " if len(self.points) > 1 else ""
+        return f"\n{several}{common}:\n{self.resolved.certificate}"
+
+
+class Models(StrEnum):
+    """Points of a sweep whose models are kept."""
+
+    ALL = "all"
+    BEST = "best"
+    NONE = "none"
 
 
 def show_sweep_plan(sweep: Sweep, *, as_json: bool) -> None:
     """Print the number of runs of a file and the certificate of each."""
     with working("planning"):
-        promises = _promises(sweep, sweep.tasks())
+        promises = _promises(_ready(sweep))
     result = {"file": str(sweep.path), "points": len(sweep.points), "varied": list(sweep.varied)}
     if as_json:
-        show("", result | {"promises": _promises_as_json(promises)}, as_json=True)
+        print_json(result | {"promises": [promise.to_json() for promise in promises]})
         return
-    show(f"Plan of the sweep {sweep.path}", result, as_json=False)
-    _print_promises(promises)
+    show(f"Plan of the sweep {sweep.path}", result)
+    print(*promises, sep="\n")
 
 
-def _promises(sweep: Sweep, tasks: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Each different certificate with the points that have it."""
-    promises: dict[str, dict[str, Any]] = {}
-    for values, config in sweep.points:
-        resolved = config.resolve(config.plan(), tasks[config.task_key])
-        entry = promises.setdefault(str(resolved.certificate), {"points": [], "resolved": resolved})
-        entry["points"].append(values)
-    return promises
-
-
-def _promises_as_json(promises: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+def _ready(sweep: Sweep) -> list[Ready]:
+    """Every point, resolved once: errors come before anything runs."""
+    tasks = sweep.tasks()
     return [
-        {"points": entry["points"], "noise": dict(entry["resolved"].summary), **entry["resolved"].certificate.to_json()}
-        for entry in promises.values()
+        Ready(values, config, tasks[config.task_key], config.point(tasks[config.task_key]))
+        for values, config in sweep.points
     ]
 
 
-def _print_promises(promises: dict[str, dict[str, Any]]) -> None:
-    for text, entry in promises.items():
-        points = entry["points"]
-        print(f"\nEach of {len(points)} points, {_common(points)}:" if len(points) > 1 else f"\n{_common(points)}:")
-        print(text)
+def _promises(ready: list[Ready]) -> list[Promise]:
+    """The different certificates, and the points that have them."""
+    promises: dict[str, Promise] = {}
+    for values, _, _, point in ready:
+        promise = promises.setdefault(str(point.answer.certificate), Promise([], point.answer))
+        promise.points.append(values)
+    return list(promises.values())
 
 
-def run_sweep(sweep: Sweep, folder: Path, best: str | None, *, as_json: bool) -> None:
+def run_sweep(sweep: Sweep, folder: Path, best: str | None, models: Models, *, as_json: bool) -> None:
     """Run the points that are missing; write and show the table, the best point and the heat map."""
     from sordino.report.sweeps import best_point, plot_heat_map, rule_for, tidy_table, write_table
-    from sordino.simulation.sweep_files import SweepFiles
+    from sordino.runs.identity import digest_of
+    from sordino.runs.store import SweepStore
 
     with working("reading data and planning"):
-        tasks = sweep.tasks()
-        promises = _promises(sweep, tasks)  # errors come before anything runs
-        _check_run_sections(sweep)
-        rule = rule_for(set.intersection(*(set(task.measures) for task in tasks.values())), best)
-    with SweepFiles(folder, sweep.changed, tasks.values()) as files:  # nobody else writes here until the table is whole
-        missing = [number for number in range(len(sweep.points)) if files.load(number) is None]
+        ready = _ready(sweep)
+        for each in ready:
+            transcript = each.config.file.run.transcript
+            require(not transcript, "transcript", True, "is for a single run: a sweep keeps no messages")
+        tasks = list({each.config.task_key: each.task for each in ready}.values())
+        rule = rule_for(set.intersection(*(set(task.measures) for task in tasks)), best)
+    records = digest_of(*((task.records, task.test) for task in tasks))
+    with SweepStore(folder, sweep.changed, records) as store:  # nobody else writes here until the table is whole
+        missing = [number for number in range(len(ready)) if store.finished(number) is None]
         with points_progress(len(missing)) as progress:
-            _run_missing(sweep, tasks, missing, files, progress)
-        shutil.rmtree(files.unfinished, ignore_errors=True)
-        records = [record for number in range(len(sweep.points)) if (record := files.load(number)) is not None]
-        rows = tidy_table(records)
+            _run_missing(ready, missing, store, models, progress)
+        rows = tidy_table([_record(store, number, each.values) for number, each in enumerate(ready)])
         tables = write_table(rows, folder)
-        chosen = best_point(rows, sweep.varied, rule)
+        chosen = best_point(rows, sweep.varied, rule) or {}
+        if models is Models.BEST:
+            store.keep_models(chosen.get("points", []))
         heat_map = folder / "heat_map.png"
         drawn = plot_heat_map(rows, sweep.varied, rule, heat_map)
-    result: dict[str, Any] = {
+    result: Json = {
         "sweep": str(folder),
         "points": len(rows),
         "ran_now": len(missing),
@@ -83,18 +125,19 @@ def run_sweep(sweep: Sweep, folder: Path, best: str | None, *, as_json: bool) ->
         "tables": [str(path) for path in tables],
         "heat_map": str(heat_map) if drawn else None,
         "rule": rule,
-        "best": chosen["values"] if chosen else None,
-        "best_mean": chosen["mean"] if chosen else None,
-        "best_points": chosen["points"] if chosen else None,
+        "best": chosen.get("values"),
+        "best_mean": chosen.get("mean"),
+        "best_points": chosen.get("points"),
+        "best_folders": [str(store.point(number)) for number in chosen.get("points", [])],
     }
-    costs = _costs(sweep, tasks)
+    costs, promises = _costs(ready), _promises(ready)
     if as_json:
         choosing = {"note": wording.SELECTION_NOT_COVERED, "costs": costs}
-        promised = _promises_as_json(promises)
-        show("", result | {"rows": rows, "promises": promised, "choosing": choosing}, as_json=True)
+        promised = [promise.to_json() for promise in promises]
+        print_json(result | {"rows": rows, "promises": promised, "choosing": choosing})
         return
-    show(f"Sweep of {sweep.path}", result, as_json=False)
-    _print_promises(promises)
+    show(f"Sweep of {sweep.path}", result)
+    print(*promises, sep="\n")
     print(f"\n{wording.SELECTION_NOT_COVERED}")
     for cost in costs:
         print(wording.tuning_sentence(cost, len(rows)))
@@ -102,68 +145,71 @@ def run_sweep(sweep: Sweep, folder: Path, best: str | None, *, as_json: bool) ->
         print(wording.separate_costs(len(rows)))
 
 
-def _check_run_sections(sweep: Sweep) -> None:
-    for _, config in sweep.points:
-        run = config.file.run
-        for name in ("evaluate_every", "chunk"):
-            value = getattr(run, name)
-            require(value is None or value >= 1, name, value, "must be at least 1")
-        require(not run.transcript, "transcript", True, "is for a single run: a sweep keeps no messages")
+def _record(store: SweepStore, number: int, values: Json) -> Json:
+    """A finished point, as a table takes it."""
+    stored = store.finished(number)
+    assert stored is not None
+    return {
+        "point": number,
+        "values": values,
+        "seed": stored.environment["seed"],
+        "diverged": not math.isfinite(stored.metrics[-1]["test_loss"]),
+        "history": stored.metrics,
+        "certificate": stored.certificate.to_json(),
+    }
 
 
 def _run_missing(
-    sweep: Sweep, tasks: dict[str, Any], missing: list[int], files: Any, progress: Callable[[float], None]
+    ready: list[Ready], missing: list[int], store: SweepStore, models: Models, progress: Callable[[float], None]
 ) -> None:
     """Points of one task and one schedule of evaluations go to the engine together."""
-    from sordino.simulation.sweep import Point
-    from sordino.simulation.sweep import sweep as run_points
+    from sordino.runs import Options
+    from sordino.runs import sweep as run_points
 
-    groups: dict[Any, list[int]] = {}
-    for number, (_, config) in enumerate(sweep.points):  # also those that are there: so blocks are the same as before
-        groups.setdefault((config.task_key, config.file.run.evaluate_every, config.file.run.chunk), []).append(number)
+    groups: dict[Hashable, list[int]] = {}
+    for number, each in enumerate(ready):  # also those that are there: so blocks are the same as before
+        settings = each.config.file.run
+        groups.setdefault((each.config.task_key, settings.evaluate_every, settings.chunk), []).append(number)
     done = 0
-    for (task_key, evaluate_every, chunk), numbers in groups.items():
+    for numbers in groups.values():
         there = {place for place, number in enumerate(numbers) if number not in missing}
-        if len(there) == len(numbers):
-            continue
-        configs = [sweep.points[number].config for number in numbers]
+        wanted, (_, config, task, _) = len(numbers) - len(there), ready[numbers[0]]
+        settings = config.file.run
 
-        def keep(place: int, run: Any, numbers: list[int] = numbers) -> None:
-            values, config = sweep.points[numbers[place]]
-            files.save(numbers[place], values, config.file.run.seed, run)
+        def advance(share: float, done: int = done, wanted: int = wanted) -> None:
+            progress((done + share * wanted) / len(missing))
 
-        def advance(share: float, done: int = done, size: int = len(numbers) - len(there)) -> None:
-            progress((done + share * size) / len(missing))
-
-        run_points(
-            [Point(config.plan(), config.file.run.seed) for config in configs],
-            tasks[task_key],
-            evaluate_every=evaluate_every,
-            chunk=chunk,
-            skip=there,
-            unfinished=files.unfinished,
-            progress=advance,
-            finished=keep,
-        )
-        done += len(numbers) - len(there)
+        kept = [
+            replace(ready[number].point, folder=store.point(number), config=_toml(ready[number].config))
+            for number in numbers
+        ]
+        keep = models is not Models.NONE
+        options = Options(evaluate_every=settings.evaluate_every, chunk=settings.chunk, skip=there, models=keep)
+        run_points(kept, task, options, progress=advance)
+        done += wanted
 
 
-def _costs(sweep: Sweep, tasks: dict[str, Any]) -> list[dict[str, Any]]:
-    """The cost of trying all points, against the observer of each point's guarantee, by task and kind of guarantee."""
+def _toml(config: Config) -> str:
+    """The run file of one point."""
+    import tomli_w
+
+    return tomli_w.dumps(config.file.model_dump(exclude_unset=True, exclude_none=True))
+
+
+def _costs(ready: list[Ready]) -> list[Json]:
+    """What trying all points costs against the observer who is promised something, by task and kind of promise."""
     from sordino.report.sweeps import tuning_cost
 
-    groups: dict[Any, list[tuple[Any, int]]] = {}
-    for _, config in sweep.points:
-        plan, task = config.plan(), tasks[config.task_key]
-        resolved = config.resolve(plan, task)
-        total = resolved.certificate.total(resolved.promised)
+    groups: dict[Any, list[tuple[Event, int]]] = {}
+    for _, config, task, point in ready:
+        total = point.answer.certificate.total(point.answer.promised)
         # Clients of another partition are other clients.
         whose = (config.task_key, task.name, total.observer, total.unit, total.units)
         kind = (*whose, total.relation, total.delta, total.assumptions)
-        event = resolved.event_for(resolved.promised, plan.rounds)
-        groups.setdefault(kind, []).append((event, config.file.run.seed))
+        event = point.answer.event_for(point.answer.promised, point.plan.rounds)
+        groups.setdefault(kind, []).append((event, point.seed))
     costs = []
-    seeds = Counter(config.file.run.seed for _, config in sweep.points)
+    seeds = Counter(each.point.seed for each in ready)
     for (_, name, observer, unit, units, relation, delta, assumptions), runs in groups.items():
         shared = any(seeds[seed] > 1 for _, seed in runs)  # also with runs of another kind
         whom = {"task": name, "observer": str(observer), "unit": str(unit), "units": units, "relation": str(relation)}
@@ -171,22 +217,3 @@ def _costs(sweep: Sweep, tasks: dict[str, Any]) -> list[dict[str, Any]]:
         cost = tuning_cost([event for event, _ in runs], delta, relation, shared_noise=shared, sees_every_run=server)
         costs.append(whom | {"assumptions": list(assumptions)} | cost)
     return costs
-
-
-def _common(points: list[dict[str, Any]]) -> str:
-    """The values that all points share."""
-    same = {key: value for key, value in points[0].items() if all(point[key] == value for point in points)}
-    return ", ".join(f"{key} = {value}" for key, value in same.items()) or "whatever the values"
-
-
-@contextmanager
-def points_progress(points: int) -> Iterator[Callable[[float], None]]:
-    """A bar over the work of all points, on a terminal; nothing otherwise."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    columns = (TextColumn(f"{points} points"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
-        work = bar.add_task("", total=1.0)
-        yield lambda share: bar.update(work, completed=share)

@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sordino.config.locate import Source, located
-from sordino.config.schema import File, registries
+from sordino.config.schema import File, PrivacySection, registries
 from sordino.errors import InvalidInput
 
 if TYPE_CHECKING:
     from sordino.planning import Plan, ResolvedPlan
+    from sordino.runs.point import Point
     from sordino.tasks import Task
     from sordino.types import Bounder
-
-__all__ = ["Config"]
 
 
 @dataclass(frozen=True)
@@ -29,12 +28,10 @@ class Config:
 
     @property
     def path(self) -> Path:
-        """Where the file lies."""
         return self.source.path
 
     @property
-    def changed(self) -> str:
-        """The text of the file with the changes of --set."""
+    def changed(self) -> str:  # the text of the file with the changes of --set
         return self.source.changed
 
     @property
@@ -58,21 +55,19 @@ class Config:
         from sordino.planning import plan
 
         run, privacy = self.file.run, self.file.privacy
+        promise = privacy.model_dump(include=set(PrivacySection.model_fields))
         with self.located("algorithm", "bound"):
             section = self.file.algorithm
             algorithm = registries().methods[section.name](bound=self._bound(), **section.model_dump(exclude={"name"}))
         with self.located("privacy", "run"):
-            return plan(
-                algorithm,
-                rounds=run.rounds,
-                cohort=run.cohort,
-                epsilon=privacy.epsilon,
-                delta=privacy.delta,
-                mechanism=privacy.mechanism,
-                trust=privacy.trust,
-                relation=privacy.relation,
-                **privacy.options,
-            )
+            return plan(algorithm, rounds=run.rounds, cohort=run.cohort, **promise, **privacy.options)
+
+    def point(self, task: Task) -> Point:
+        """The run of the file, resolved for the task."""
+        from sordino.runs.point import Point
+
+        plan = self.plan()
+        return Point(plan, self.file.run.seed, self.resolve(plan, task))
 
     def resolve(self, plan: Plan, task: Task) -> ResolvedPlan:
         """The plan for the task."""

@@ -17,8 +17,6 @@ from tomlkit.exceptions import TOMLKitError
 from sordino.config.schema import File, Section, registries
 from sordino.errors import InvalidInput, Refused, SordinoError, require
 
-__all__ = ["Source", "invalid_input", "located", "read"]
-
 BARE_KEY = r"[A-Za-z0-9_-]+"  # of TOML
 KEYS_IN_MODEL = ("hidden", "norm", "dtype", "input_shape")  # errors about them are errors about `[task] model`
 
@@ -158,7 +156,9 @@ def _remedy_for_unknown(section: str, key: str, model: type[File]) -> str:
     annotation = model.model_fields[section].annotation if section in model.model_fields else model
     known = annotation.model_fields if isinstance(annotation, type) and issubclass(annotation, Section) else {}
     if section == "privacy":
-        owners = [name for name, factory in registries().mechanisms.items() if key in inspect.signature(factory).parameters]
+        owners = [
+            name for name, factory in registries().mechanisms.items() if key in inspect.signature(factory).parameters
+        ]
         if owners:
             return f"is an option of {' and '.join(owners)}: set mechanism to one that has it, or leave {key} out"
     return f"is not known; use {', '.join(known)}"

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, create_model
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 from sordino.errors import LARGEST_SEED, MOST_ROUNDS, NO_SUCH_SEED, require
-
-__all__ = ["File", "Section", "file_model", "keys_of", "registries", "takes_list"]
 
 Factory = Callable[..., Any]
 TOML_TYPES = (bool, int, float, str, list, dict, NoneType)
@@ -67,6 +66,7 @@ def _one_of(registry: Literal["methods", "mechanisms"]) -> AfterValidator:
     return AfterValidator(check)
 
 
+AnySection = TypeVar("AnySection", bound="Section")
 AT_LEAST_1 = _within(1, float("inf"), "must be at least 1")
 
 
@@ -156,17 +156,18 @@ def _file_model(
     )
 
 
+@functools.cache
+def _with_arguments(section: type[AnySection], factory: Factory) -> type[AnySection]:
+    return create_model(section.__name__, __base__=section, **_arguments(factory))
+
+
 def _algorithm_section(method: object) -> type[AlgorithmSection]:
     factory = registries().methods.get(str(method))
-    return _UnknownMethod if factory is None else _section_of(str(method), factory)
-
-
-@functools.cache
-def _section_of(method: str, factory: Factory) -> type[AlgorithmSection]:
+    if factory is None:
+        return _UnknownMethod
     takes_bound = "bound" in inspect.signature(factory).parameters
     require(takes_bound, "algorithm", method, "its factory must take bound, which [bound] gives")
-    keys = _arguments(factory)
-    return create_model("AlgorithmSection", __base__=AlgorithmSection, **keys)
+    return _with_arguments(AlgorithmSection, factory)
 
 
 def _bound_section() -> type[BoundSection]:
@@ -188,12 +189,7 @@ def _bound_section_with(bounders: tuple[tuple[str, Factory], ...]) -> type[Bound
 def _privacy_section(mechanism: object) -> type[PrivacySection]:
     # Without a name the plan takes Gaussian noise where an epsilon or a noise multiplier is given.
     factory = registries().mechanisms.get("gaussian" if mechanism is None else str(mechanism))
-    return _UnknownMechanism if factory is None else _privacy_section_of(factory)
-
-
-@functools.cache
-def _privacy_section_of(factory: Factory) -> type[PrivacySection]:
-    return create_model("PrivacySection", __base__=PrivacySection, **_arguments(factory))
+    return _UnknownMechanism if factory is None else _with_arguments(PrivacySection, factory)
 
 
 def _arguments(factory: Factory) -> dict[str, Any]:
@@ -207,7 +203,7 @@ def _arguments(factory: Factory) -> dict[str, Any]:
     return keys
 
 
-def _in_toml(hint: Any) -> Any:
+def _in_toml(hint: object) -> Any:
     """The part of a type hint that TOML can hold, or None: float | dict of float | dict | Callable."""
     kept = [part for part in _alternatives(hint) if part in TOML_TYPES or get_origin(part) in (*TOML_TYPES, Literal)]
     return functools.reduce(operator.or_, kept) if set(kept) - {NoneType} else None
@@ -226,8 +222,7 @@ def keys_of(section: str) -> Iterator[tuple[str, FieldInfo]]:
         "privacy": [_privacy_section(mechanism) for mechanism in registries().mechanisms],
         "run": [RunSection],
     }
-    for model in models.get(section, []):
-        yield from model.model_fields.items()
+    return itertools.chain.from_iterable(model.model_fields.items() for model in models.get(section, []))
 
 
 def takes_list(section: str, key: str) -> bool:

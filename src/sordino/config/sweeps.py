@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,8 +24,6 @@ from sordino.errors import InvalidInput
 
 if TYPE_CHECKING:
     from sordino.tasks import Task
-
-__all__ = ["Sweep", "SweepPoint", "Variation", "load_config", "load_sweep", "variations"]
 
 Place = tuple[str, ...]
 Values = dict[str, Any]  # TOML, parsed
@@ -52,12 +50,17 @@ class Sweep:
         return tuple(self.points[0].values)
 
     def tasks(self) -> dict[str, Task]:
-        """The tasks of the points by `Config.task_key`; each data set is read once."""
-        made: dict[str, Task] = {}
-        for _, config in self.points:
-            if config.task_key not in made:
-                made[config.task_key] = config.task()
-        return made
+        """The tasks of the points by `Config.task_key`."""
+        return tasks_of(config for _, config in self.points)
+
+
+def tasks_of(configs: Iterable[Config]) -> dict[str, Task]:
+    """The tasks of several runs by `Config.task_key`; each data set is read once."""
+    made: dict[str, Task] = {}
+    for config in configs:
+        if config.task_key not in made:
+            made[config.task_key] = config.task()
+    return made
 
 
 def load_config(path: Path, changes: tuple[str, ...] = ()) -> Config:

@@ -1,47 +1,24 @@
-"""Data: public data sets, the user's own, problems with known minimisers, and how records are dealt to clients."""
+"""Data: public data sets, your own data, problems with known minimisers, and the partition into clients."""
 
-from __future__ import annotations
-
-from sordino.data._records import Dataset, FederatedData
-from sordino.data.datasets import CATALOGUE, fetch, load, where
-from sordino.data.partition import label_histogram, partition, plot_label_histogram
-from sordino.data.synthetic import (
-    LinearProblem,
-    LinearRegression,
-    Quadratics,
-    RobustRegression,
-    linear_problem,
-    linear_regression,
-    opposed_parabolas,
-    quadratic_loss,
-    quadratics,
-    robust_loss,
-    robust_regression,
-    squared_residual,
-    start_near_minimiser,
-)
-
-__all__ = [
-    "CATALOGUE",
-    "Dataset",
-    "FederatedData",
-    "LinearProblem",
-    "LinearRegression",
-    "Quadratics",
-    "RobustRegression",
-    "fetch",
-    "label_histogram",
-    "linear_problem",
-    "linear_regression",
-    "load",
-    "opposed_parabolas",
-    "partition",
-    "plot_label_histogram",
-    "quadratic_loss",
-    "quadratics",
-    "robust_loss",
-    "robust_regression",
-    "squared_residual",
-    "start_near_minimiser",
-    "where",
-]
+from sordino.data._records import Dataset as Dataset
+from sordino.data._records import FederatedData as FederatedData
+from sordino.data.datasets import CATALOGUE as CATALOGUE
+from sordino.data.datasets import fetch as fetch
+from sordino.data.datasets import load as load
+from sordino.data.datasets import where as where
+from sordino.data.partition import label_histogram as label_histogram
+from sordino.data.partition import partition as partition
+from sordino.data.partition import plot_label_histogram as plot_label_histogram
+from sordino.data.synthetic import LinearProblem as LinearProblem
+from sordino.data.synthetic import LinearRegression as LinearRegression
+from sordino.data.synthetic import Quadratics as Quadratics
+from sordino.data.synthetic import RobustRegression as RobustRegression
+from sordino.data.synthetic import linear_problem as linear_problem
+from sordino.data.synthetic import linear_regression as linear_regression
+from sordino.data.synthetic import opposed_parabolas as opposed_parabolas
+from sordino.data.synthetic import quadratic_loss as quadratic_loss
+from sordino.data.synthetic import quadratics as quadratics
+from sordino.data.synthetic import robust_loss as robust_loss
+from sordino.data.synthetic import robust_regression as robust_regression
+from sordino.data.synthetic import squared_residual as squared_residual
+from sordino.data.synthetic import start_near_minimiser as start_near_minimiser

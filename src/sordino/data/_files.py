@@ -1,15 +1,15 @@
 """Files of public data sets: found, or downloaded from their publisher, and always checked.
 
 A file is looked for in $SORDINO_DATA/NAME, then in the cache ($SORDINO_CACHE/NAME, by default
-~/.cache/sordino/NAME). What is downloaded goes to the cache and appears there only once it is whole and its checksum
-is right.
+~/.cache/sordino/NAME). Downloads go to the cache; a file appears there only when it is complete and its checksum is
+right.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from http.client import HTTPException
 from pathlib import Path
@@ -17,15 +17,14 @@ from typing import NamedTuple
 from urllib.request import Request, urlopen
 
 from sordino.errors import InvalidInput
-
-__all__ = ["File", "Source", "cache_folder", "check", "fetch", "find", "obtain", "places"]
+from sordino.files import replacing
 
 _TIMEOUT_SECONDS = 60
 _BLOCK_BYTES = 1 << 18
 
 
 class File(NamedTuple):
-    """One file, the checksum of its bytes ("sha256:..." or what its publisher gives) and where to get it."""
+    """One file: its name, its checksum ("sha256:...", or the kind that its publisher gives) and its addresses."""
 
     name: str
     checksum: str
@@ -33,20 +32,27 @@ class File(NamedTuple):
 
 
 class Source(NamedTuple):
-    """The files of a data set. It may be kept in several forms; the first is the one that is downloaded."""
+    """The files of a data set. A data set may have several forms; the first form is the one that is downloaded."""
 
     name: str
     forms: tuple[tuple[File, ...], ...]
-    other_folder: str | None = None  # a second name that the folder goes by
+    other_folder: str | None = None  # a second name for the folder
+
+
+def published(checksums: Mapping[str, str], *mirrors: str) -> tuple[File, ...]:
+    """Files that lie under their own names at each mirror; without mirrors they can only be found."""
+    return tuple(
+        File(name, checksum, tuple(mirror + name for mirror in mirrors)) for name, checksum in checksums.items()
+    )
 
 
 def cache_folder() -> Path:
-    """Where downloads are kept."""
+    """The folder of downloads."""
     return Path(os.environ.get("SORDINO_CACHE") or "~/.cache/sordino").expanduser()
 
 
 def places(source: Source) -> list[Path]:
-    """The folders in which the files may be, in the order in which they are searched."""
+    """The folders that are searched for the files, in this order."""
     names = [source.name] if source.other_folder is None else [source.name, source.other_folder]
     shared = os.environ.get("SORDINO_DATA")
     kept = [Path(shared).expanduser() / name for name in names] if shared else []
@@ -63,7 +69,7 @@ def find(source: Source) -> tuple[Path, tuple[File, ...]] | None:
 
 
 def obtain(source: Source) -> tuple[Path, ...]:
-    """Paths of the files, whose contents have been checked; downloads what is not there."""
+    """The paths of the files, with checked contents; missing files are downloaded."""
     found = find(source)
     if found is None:
         return fetch(source)
@@ -78,15 +84,12 @@ def obtain(source: Source) -> tuple[Path, ...]:
 
 def fetch(source: Source) -> tuple[Path, ...]:
     """Download the first form into the cache."""
-    folder = cache_folder() / source.name
-    paths = []
-    for file in source.forms[0]:
-        path = folder / file.name
+    paths = tuple(cache_folder() / source.name / file.name for file in source.forms[0])
+    for file, path in zip(source.forms[0], paths, strict=True):
         problem = _download(file, path)
         if problem:
             raise InvalidInput("data set", source.name, _not_here(source, problem))
-        paths.append(path)
-    return tuple(paths)
+    return paths
 
 
 def check(contents: bytes, checksum: str, what: str) -> None:
@@ -115,23 +118,20 @@ def _not_here(source: Source, problem: str) -> str:
 
 
 def _download(file: File, path: Path) -> str | None:
-    """Bring one file to `path`, whole and checked, or leave nothing and say what went wrong."""
+    """Download one file to `path` and check it; on failure leave nothing there and return the reasons."""
     problems = []
     for url in file.urls:
-        part = path.with_name(f".{path.name}.{os.getpid()}.part")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with open(part, "wb") as stream:
+            with replacing(path) as stream:
                 stream.writelines(_blocks(url))
-            problem = _mismatch(part, file.checksum)
-            if problem is None:
-                os.replace(part, path)
-                return None
-            problems.append(f"{url}: corrupt, {problem}")
+                stream.flush()
+                problem = _mismatch(Path(stream.name), file.checksum)
+                if problem:
+                    raise OSError(f"corrupt, {problem}")
+            return None
         except (OSError, HTTPException) as error:
             problems.append(f"{url}: {error}")
-        finally:
-            part.unlink(missing_ok=True)
     return "; ".join(problems)
 
 

@@ -1,8 +1,8 @@
 """Images: MNIST, Fashion-MNIST, CIFAR-10, CIFAR-100 and the embedded digits.
 
 Pixels are scaled to [0, 1] and, unless `standardize=False`, standardised by the published mean and deviation of the
-training images. These constants are part of the public data sets; on private data of your own, use constants that do
-not come from the data.
+training images. These constants are part of the public data sets; for private data of your own, use constants that
+do not depend on the data.
 """
 
 from __future__ import annotations
@@ -11,83 +11,38 @@ import gzip
 import tarfile
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sordino.data._files import File, Source, check, obtain
+from sordino.data._files import Source, check, obtain, published
 from sordino.data._records import Dataset
 from sordino.errors import require
 
-__all__ = [
-    "CIFAR10",
-    "CIFAR100",
-    "FASHION_MNIST",
-    "MNIST",
-    "load_cifar10",
-    "load_cifar100",
-    "load_digits",
-    "load_fashion_mnist",
-    "load_mnist",
-]
-
-
-def _idx_source(name: str, mirrors: tuple[str, ...], sha256: dict[str, str]) -> Source:
-    files = (
-        File(f"{part}-ubyte.gz", f"sha256:{digest}", tuple(f"{mirror}{part}-ubyte.gz" for mirror in mirrors))
-        for part, digest in sha256.items()
-    )
-    return Source(name, (tuple(files),))
-
-
-MNIST = _idx_source(
-    "mnist",
-    ("https://ossci-datasets.s3.amazonaws.com/mnist/", "http://yann.lecun.com/exdb/mnist/"),
-    {
-        "train-images-idx3": "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-        "train-labels-idx1": "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-        "t10k-images-idx3": "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-        "t10k-labels-idx1": "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-    },
-)
-FASHION_MNIST = _idx_source(
-    "fashion-mnist",
-    ("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",),
-    {
-        "train-images-idx3": "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
-        "train-labels-idx1": "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
-        "t10k-images-idx3": "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
-        "t10k-labels-idx1": "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
-    },
-)
+_MNIST = {
+    "train-images-idx3-ubyte.gz": "sha256:440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+    "train-labels-idx1-ubyte.gz": "sha256:3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+    "t10k-images-idx3-ubyte.gz": "sha256:8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+    "t10k-labels-idx1-ubyte.gz": "sha256:f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+}
+_FASHION_MNIST = {
+    "train-images-idx3-ubyte.gz": "sha256:3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+    "train-labels-idx1-ubyte.gz": "sha256:a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+    "t10k-images-idx3-ubyte.gz": "sha256:346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+    "t10k-labels-idx1-ubyte.gz": "sha256:67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
+}
+_CIFAR10 = {"cifar-10-binary.tar.gz": "md5:c32a1d4ab5d03f1284b67883e8d87530"}
+# The same records as arrays x_train, y_train, x_test, y_test.
+_CIFAR10_ARRAYS = {"cifar10.npz": "sha256:a44cc18e4ad961b5158c7da062a6232fb65938b615bf013046199b823b75c43d"}
+_CIFAR100 = {"cifar-100-binary.tar.gz": "md5:03b5dce01913d631647c71ecec9e9cb8"}
 _TORONTO = "https://www.cs.toronto.edu/~kriz/"
-CIFAR10 = Source(
-    "cifar10",
-    (
-        (
-            File(
-                "cifar-10-binary.tar.gz",
-                "md5:c32a1d4ab5d03f1284b67883e8d87530",
-                (f"{_TORONTO}cifar-10-binary.tar.gz",),
-            ),
-        ),
-        # The same records as arrays x_train, y_train, x_test, y_test.
-        (File("cifar10.npz", "sha256:a44cc18e4ad961b5158c7da062a6232fb65938b615bf013046199b823b75c43d"),),
-    ),
+_MNIST_MIRRORS = ("https://ossci-datasets.s3.amazonaws.com/mnist/", "http://yann.lecun.com/exdb/mnist/")
+MNIST = Source("mnist", (published(_MNIST, *_MNIST_MIRRORS),))
+FASHION_MNIST = Source(
+    "fashion-mnist", (published(_FASHION_MNIST, "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"),)
 )
-CIFAR100 = Source(
-    "cifar100",
-    (
-        (
-            File(
-                "cifar-100-binary.tar.gz",
-                "md5:03b5dce01913d631647c71ecec9e9cb8",
-                (f"{_TORONTO}cifar-100-binary.tar.gz",),
-            ),
-        ),
-    ),
-)
+CIFAR10 = Source("cifar10", (published(_CIFAR10, _TORONTO), published(_CIFAR10_ARRAYS)))
+CIFAR100 = Source("cifar100", (published(_CIFAR100, _TORONTO),))
 # MD5 alone can be forged, so each member of CIFAR-10's archive is checked by its own SHA-1 too.
 CIFAR10_MEMBERS = {
     "data_batch_1.bin": "sha1:aadd24acce27caa71bf4b10992e9e7b2d74c2540",
@@ -113,8 +68,7 @@ def load_fashion_mnist(*, standardize: bool = True) -> Dataset:
 def load_cifar10(*, standardize: bool = True, held_out: float = 0.0) -> Dataset:
     """50,000 + 10,000 colour photographs in 10 classes (Krizhevsky 2009), x [N, 32, 32, 3].
 
-    With `held_out` this share of the training images, which come in random order, is the test set instead of the
-    published one.
+    With `held_out`, this share of the training images replaces the published test set; the images are in random order.
     """
     require(0 <= held_out < 1, "held_out", held_out, "must be a share of the training images, below 1")
     (path,) = obtain(CIFAR10)
@@ -138,7 +92,7 @@ def load_cifar100(*, standardize: bool = True) -> Dataset:
 def load_digits(*, standardize: bool = True) -> Dataset:
     """1,797 digits of 8x8 pixels (Alpaydin & Kaynak 1998), embedded: every fifth is a test record.
 
-    The natural partition gives each client one record, as if each came from another person.
+    The natural partition gives each client one record, as if every record came from another person.
     """
     with (
         resources.files("sordino.data").joinpath("embedded/digits.npz").open("rb") as stream,
@@ -153,11 +107,12 @@ def load_digits(*, standardize: bool = True) -> Dataset:
     return dataset._replace(client=np.arange(clients, dtype=np.int32), client_names=names)
 
 
+Pixel = float | tuple[float, ...]  # one value for all channels, or one for each
 _Raw = tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8]]
 
 
 def _image_dataset(
-    name: str, raw: _Raw, classes: int, standardize: bool, mean: Any, deviation: Any, white: int = 255
+    name: str, raw: _Raw, classes: int, standardize: bool, mean: Pixel, deviation: Pixel, white: int = 255
 ) -> Dataset:
     def scaled(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
         x = pixels.astype(np.float32)
@@ -203,12 +158,12 @@ def _read_cifar10_archive(path: Path) -> _Raw:
 
 def _member(archive: tarfile.TarFile, name: str) -> bytes:
     stream = archive.extractfile(name)
-    assert stream is not None, f"{name} is no plain file"
+    assert stream is not None, f"{name} is not a regular file"
     return stream.read()
 
 
 def read_cifar_records(contents: bytes, label_bytes: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Records of label bytes (the last is the finest) and 3,072 channel-first pixels; images come channels last."""
+    """Images [N, 32, 32, 3] and labels; a record is label bytes (the last is used) and 3,072 channel-first pixels."""
     records = np.frombuffer(contents, np.uint8).reshape(-1, label_bytes + _PIXELS)
     images = records[:, label_bytes:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
     return images, records[:, label_bytes - 1]

@@ -1,4 +1,4 @@
-"""What the rest of the library trains on: records, before and after they are dealt to clients."""
+"""The records that the library trains on, before and after their partition into clients."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Dataset", "Features", "FederatedData", "Labels"]
-
 Features: TypeAlias = NDArray[Any]  # float32 [N, ...], or int32 [N, length] for text
 Labels: TypeAlias = NDArray[np.int32]
 
 
 class Dataset(NamedTuple):
-    """The records of one data set, before they are dealt to clients."""
+    """The records of one data set, before their partition into clients."""
 
     name: str
     x: Features
@@ -22,28 +20,28 @@ class Dataset(NamedTuple):
     x_test: Features
     y_test: Labels
     classes: int
-    client: NDArray[np.int32] | None = None  # the natural client of each training record, where there is one
+    client: NDArray[np.int32] | None = None  # the natural client of each training record, if there are any
     client_names: tuple[str, ...] = ()
-    classes_counted: bool = False  # whether `classes` is one more than the largest label: then it tells of the labels
-    tests_clients: bool | None = False  # whether the test records are natural clients' too; None: nobody can tell
-    black: tuple[float, ...] = (0.0,)  # a black pixel of images, by channel: standardised ones have it below 0
-    overlapping: bool = False  # whether records share what they are made of, as windows of one text do
-    split_by_label: bool = False  # whether one record's label may decide which others are test records
+    classes_counted: bool = False  # whether `classes` is the largest label plus one, and so depends on the labels
+    tests_clients: bool | None = False  # whether natural clients hold the test records too; None if unknown
+    black: tuple[float, ...] = (0.0,)  # a black pixel, by channel; negative in standardised images
+    overlapping: bool = False  # whether records share raw data, such as windows of one text
+    split_by_label: bool = False  # whether the label of a record can change which other records are test records
 
 
 class FederatedData(NamedTuple):
     """Records sorted by client, so that client i is the slice start[i] : start[i] + size[i]."""
 
     x: Features
-    y: NDArray[Any]  # labels; a problem without classes may keep anything here
+    y: NDArray[Any]  # labels; problems without classes may use it for other numbers
     start: NDArray[np.int32]
     size: NDArray[np.int32]
     x_test: Features
     y_test: NDArray[Any]
     classes: int
-    names: tuple[str, ...] = ()  # of the clients, where they have any
+    names: tuple[str, ...] = ()  # of the clients, if they have names
     classes_counted: bool = False  # as of the data set
     tests_clients: bool | None = False
     overlapping: bool = False
-    dealt_anew: bool = False  # whether records of natural clients were dealt to others
-    dealt_by_label: bool = False  # whether one record's label may decide who holds others, or which are test records
+    dealt_anew: bool = False  # whether the records of natural clients were given to other clients
+    dealt_by_label: bool = False  # whether the label of a record can change the client or the split of others

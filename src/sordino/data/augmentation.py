@@ -1,7 +1,7 @@
 """Random changes to a batch of images before a gradient is taken, by name.
 
-A client changes its own records with its own key and nobody else's: what it sends is bounded afterwards as ever, so no
-guarantee depends on it. Each is called as change(key, x, black=...), black being what the data set calls so.
+A client changes its own records with its own key. Its message is bounded afterwards, so no guarantee depends on the
+changes. Each function is called as change(key, x, black=...) with the data set's value of a black pixel.
 """
 
 from __future__ import annotations
@@ -12,14 +12,12 @@ import jax.numpy as jnp
 from sordino.errors import require
 from sordino.types import Key
 
-__all__ = ["AUGMENTATIONS", "crop", "crop_flip", "flip"]
-
-Pixel = tuple[float, ...]  # a value a channel, or one for all
+Pixel = tuple[float, ...]  # one value for each channel, or one for all
 PADDING = 4
 
 
 def crop(key: Key, x: jax.Array, black: Pixel = (0.0,)) -> jax.Array:
-    """Images [n, height, width, channels], each shifted by up to 4 pixels; what comes in is black."""
+    """Images [n, height, width, channels], each shifted by up to 4 pixels; the new border is black."""
     _require_images(x, "crop")
     n, height, width, channels = x.shape
     corner = jax.random.randint(key, (n, 2, 1), 0, 2 * PADDING + 1)
@@ -30,7 +28,7 @@ def crop(key: Key, x: jax.Array, black: Pixel = (0.0,)) -> jax.Array:
 
 
 def flip(key: Key, x: jax.Array, black: Pixel = (0.0,)) -> jax.Array:
-    """Images [n, height, width, channels], each mirrored every other time."""
+    """Images [n, height, width, channels], each mirrored with probability 1/2."""
     del black
     _require_images(x, "flip")
     mirrored = jax.random.bernoulli(key, 0.5, (len(x), 1, 1, 1))
@@ -38,7 +36,7 @@ def flip(key: Key, x: jax.Array, black: Pixel = (0.0,)) -> jax.Array:
 
 
 def crop_flip(key: Key, x: jax.Array, black: Pixel = (0.0,)) -> jax.Array:
-    """Images [n, height, width, channels], each shifted and then mirrored every other time."""
+    """Images [n, height, width, channels], each shifted and then mirrored with probability 1/2."""
     key_crop, key_flip = jax.random.split(key)
     return flip(key_flip, crop(key_crop, x, black))
 

@@ -4,40 +4,24 @@
     dataset = load("mnist", standardize=False)
     dataset = load("csv:visits.csv")          # your own: see own.py
 
-Public data sets are found, or downloaded, as `_files.py` says. `CATALOGUE` states what each holds, so that it can be
-listed without being loaded.
+Public data sets are found or downloaded as `_files.py` describes. `CATALOGUE` states the contents of each, so that they
+can be listed without loading.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sordino.data import _files
-from sordino.data._images import (
-    CIFAR10,
-    CIFAR100,
-    FASHION_MNIST,
-    MNIST,
-    load_cifar10,
-    load_cifar100,
-    load_digits,
-    load_fashion_mnist,
-    load_mnist,
-)
+from sordino.data import _files, _images, _tabular, _text, own
 from sordino.data._records import Dataset
-from sordino.data._tabular import ADULT, HEART_DISEASE, load_adult, load_heart_disease
-from sordino.data._text import TINY_SHAKESPEARE, load_tiny_shakespeare
-from sordino.data.own import load_csv, load_hugging_face, load_npz
 from sordino.errors import InvalidInput, require
-
-__all__ = ["CATALOGUE", "OWN_DATA", "Entry", "check_options", "fetch", "load", "where"]
 
 
 class Entry(NamedTuple):
-    """What is known of a data set before it is loaded; `clients` counts its natural ones."""
+    """The facts about a data set that are known without loading it; `clients` is the number of natural clients."""
 
     load: Callable[..., Dataset]
     source: _files.Source | None  # None: embedded
@@ -49,20 +33,24 @@ class Entry(NamedTuple):
 
 
 CATALOGUE = {
-    "mnist": Entry(load_mnist, MNIST, 60000, 10000, (28, 28, 1), 10, None),
-    "fashion-mnist": Entry(load_fashion_mnist, FASHION_MNIST, 60000, 10000, (28, 28, 1), 10, None),
-    "cifar10": Entry(load_cifar10, CIFAR10, 50000, 10000, (32, 32, 3), 10, None),
-    "cifar100": Entry(load_cifar100, CIFAR100, 50000, 10000, (32, 32, 3), 100, None),
-    "heart-disease": Entry(load_heart_disease, HEART_DISEASE, 497, 243, (13,), 2, 4),
-    "adult": Entry(load_adult, ADULT, 32561, 16281, (108,), 2, 15),
-    "tiny-shakespeare": Entry(load_tiny_shakespeare, TINY_SHAKESPEARE, 86774, 8693, (80,), 65, 141),
-    "digits": Entry(load_digits, None, 1438, 359, (8, 8, 1), 10, 1438),
+    "mnist": Entry(_images.load_mnist, _images.MNIST, 60000, 10000, (28, 28, 1), 10, None),
+    "fashion-mnist": Entry(_images.load_fashion_mnist, _images.FASHION_MNIST, 60000, 10000, (28, 28, 1), 10, None),
+    "cifar10": Entry(_images.load_cifar10, _images.CIFAR10, 50000, 10000, (32, 32, 3), 10, None),
+    "cifar100": Entry(_images.load_cifar100, _images.CIFAR100, 50000, 10000, (32, 32, 3), 100, None),
+    "heart-disease": Entry(_tabular.load_heart_disease, _tabular.HEART_DISEASE, 497, 243, (13,), 2, 4),
+    "adult": Entry(_tabular.load_adult, _tabular.ADULT, 32561, 16281, (108,), 2, 15),
+    "tiny-shakespeare": Entry(_text.load_tiny_shakespeare, _text.TINY_SHAKESPEARE, 86774, 8693, (80,), 65, 141),
+    "digits": Entry(_images.load_digits, None, 1438, 359, (8, 8, 1), 10, 1438),
 }
-OWN_DATA: dict[str, Callable[..., Dataset]] = {"npz": load_npz, "csv": load_csv, "hf": load_hugging_face}
+OWN_DATA: dict[str, Callable[..., Dataset]] = {
+    "npz": own.load_npz,
+    "csv": own.load_csv,
+    "hf": own.load_hugging_face,
+}
 
 
-def load(name: str, **options: Any) -> Dataset:
-    """The data set called `name`, or a user's own: npz:FOLDER, csv:FILE, hf:NAME."""
+def load(name: str, **options: object) -> Dataset:
+    """The data set called `name`, or your own data: npz:FOLDER, csv:FILE, hf:NAME."""
     kind, colon, place = name.partition(":")
     if colon and kind in OWN_DATA:
         check_options(kind, OWN_DATA[kind], options)
@@ -73,13 +61,13 @@ def load(name: str, **options: Any) -> Dataset:
 
 
 def fetch(name: str) -> Path | None:
-    """Make sure that the files of a data set are here and whole; returns their folder, None if it is embedded."""
+    """Make sure that the files of a data set are here and correct; return their folder, None if it is embedded."""
     source = _entry(name).source
     return None if source is None else _files.obtain(source)[0].parent
 
 
 def where(name: str) -> str | None:
-    """The folder that holds a data set's files, "embedded", or None where it would have to be downloaded."""
+    """The folder that holds a data set's files, "embedded", or None if it must be downloaded."""
     source = _entry(name).source
     if source is None:
         return "embedded"
@@ -94,7 +82,7 @@ def _entry(name: str) -> Entry:
     return CATALOGUE[name]
 
 
-def check_options(name: str, loader: Callable[..., Any], options: dict[str, Any]) -> None:
+def check_options(name: str, loader: Callable[..., object], options: Mapping[str, object]) -> None:
     """Refuse an option that the loader does not take."""
     parameters = inspect.signature(loader).parameters.values()
     known = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]

@@ -1,18 +1,17 @@
-"""Deal records to clients.
+"""Partitions of the records into clients.
 
     iid          at random, sizes equal to within one record
-    shards:k     sort by label, cut into k n shards, deal k to each client at random (McMahan et al. 2017)
+    shards:k     sorted by label and cut into k n shards, k random shards for each client (McMahan et al. 2017)
     dirichlet:a  equal sizes, label proportions of each client from Dirichlet(a, ..., a) (Hsu et al. 2019)
     quantity:a   sizes from Dirichlet(a, ..., a) over the clients, labels at random
-    natural      as the data set itself says who holds what
+    natural      the clients of the data set itself
 
-iid, shards, quantity and natural deal every record exactly once; dirichlet leaves the remainder of records / clients
-over. A partition depends on the data, the scheme, the number of clients and the seed alone.
+iid, shards, quantity and natural use every record exactly once; dirichlet leaves out the remainder of
+records / clients. A partition depends only on the data, the scheme, the number of clients and the seed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from os import PathLike
 
 import numpy as np
@@ -21,21 +20,17 @@ from numpy.typing import NDArray
 from sordino.data._records import Dataset, FederatedData, Labels
 from sordino.errors import InvalidInput, require
 
-__all__ = ["SCHEMES", "label_histogram", "partition", "plot_label_histogram"]
-
 Indices = NDArray[np.int64]
-Dealt = tuple[Indices, Indices]  # the records, sorted by client, and how many each client gets
+Dealt = tuple[Indices, Indices]  # the record numbers, sorted by client, and the size of each client
 
 _MOST_BARS = 50
 
 
 def partition(dataset: Dataset, scheme: str, clients: int | None = None, seed: int = 0) -> FederatedData:
-    """Deal the training records of a data set to `clients` clients; "natural" knows how many there are."""
+    """Assign the training records of a data set to `clients` clients; leave the number out for "natural"."""
     require(seed >= 0, "seed", seed, "use 0 or more")
-    if scheme == "natural":
-        order, size = _natural(dataset, clients)
-    else:
-        order, size = _dealer(scheme)(dataset, _checked_clients(dataset, clients), np.random.default_rng(seed))
+    natural = scheme == "natural"
+    order, size = _natural(dataset, clients) if natural else _deal(scheme, dataset, clients, seed)
     return FederatedData(
         dataset.x[order],
         dataset.y[order],
@@ -44,17 +39,17 @@ def partition(dataset: Dataset, scheme: str, clients: int | None = None, seed: i
         dataset.x_test,
         dataset.y_test,
         dataset.classes,
-        dataset.client_names if scheme == "natural" else (),
-        dataset.classes_counted,
-        dataset.tests_clients if scheme == "natural" else False,
-        dataset.overlapping,
-        dealt_anew=scheme != "natural" and dataset.client is not None,
+        names=dataset.client_names if natural else (),
+        classes_counted=dataset.classes_counted,
+        tests_clients=dataset.tests_clients if natural else False,
+        overlapping=dataset.overlapping,
+        dealt_anew=dataset.client is not None and not natural,
         dealt_by_label=dataset.split_by_label or scheme.startswith(("shards", "dirichlet")),
     )
 
 
 def label_histogram(data: FederatedData) -> NDArray[np.int64]:
-    """How many records of each class each client holds, [clients, classes]. Private data: never released."""
+    """The number of records of each class of each client, [clients, classes]. Private: never release it."""
     clients = len(data.size)
     cell = np.repeat(np.arange(clients), data.size) * data.classes + data.y
     return np.bincount(cell, minlength=clients * data.classes).reshape(clients, data.classes)
@@ -83,17 +78,16 @@ def plot_label_histogram(data: FederatedData, path: str | PathLike[str]) -> None
 def _checked_clients(dataset: Dataset, clients: int | None) -> int:
     records = len(dataset.y)
     if clients is None:
-        raise InvalidInput("clients", None, "say how many clients there are; only the natural partition knows")
+        raise InvalidInput("clients", None, "give the number of clients; only the natural partition has one of its own")
     require(clients >= 1, "clients", clients, "use 1 or more")
-    require(
-        clients <= records, "clients", clients, f"{dataset.name} has {records} records: use at most one client each"
-    )
+    remedy = f"{dataset.name} has {records} records: use at most one client each"
+    require(clients <= records, "clients", clients, remedy)
     return clients
 
 
 def _natural(dataset: Dataset, clients: int | None) -> Dealt:
     if dataset.client is None:
-        remedy = f"{dataset.name} does not say who holds what: use one of {', '.join(SCHEMES)} with a number of clients"
+        remedy = f"{dataset.name} has no natural clients: use one of {', '.join(SCHEMES)} with a number of clients"
         raise InvalidInput("partition", "natural", remedy)
     count = len(dataset.client_names)
     remedy = f"{dataset.name} has {count} natural clients: leave the number out, or choose another partition"
@@ -103,24 +97,57 @@ def _natural(dataset: Dataset, clients: int | None) -> Dealt:
 
 # --- Schemes with a number of clients ----------------------------------------------------------------------------
 
-Dealer = Callable[[Dataset, int, np.random.Generator], Dealt]
-SCHEMES = ("iid", "shards:K", "dirichlet:A", "quantity:A")
+
+def _iid(dataset: Dataset, clients: int, rng: np.random.Generator, _: float) -> Dealt:
+    return rng.permutation(len(dataset.y)), _even(len(dataset.y), clients)
 
 
-def _dealer(scheme: str) -> Dealer:
-    name, _, parameter = scheme.partition(":")
-    if scheme == "iid":
-        return _iid
-    if name == "shards":
-        return _shards(int(_parameter(scheme, parameter, whole=True)))
-    if name == "dirichlet":
-        return _dirichlet(_parameter(scheme, parameter))
-    if name == "quantity":
-        return _quantity(_parameter(scheme, parameter))
-    raise InvalidInput("partition", scheme, f"unknown: use one of {', '.join(SCHEMES)}, natural")
+def _quantity(dataset: Dataset, clients: int, rng: np.random.Generator, concentration: float) -> Dealt:
+    records = len(dataset.y)
+    share = rng.dirichlet(np.full(clients, concentration))
+    # One record each; the rest by share, rounding the cumulative sum of the shares down.
+    edges = np.floor(np.cumsum(share) * (records - clients)).astype(np.int64)
+    edges[-1] = records - clients
+    return rng.permutation(records), 1 + np.diff(np.minimum(edges, records - clients), prepend=0)
 
 
-def _parameter(scheme: str, text: str, *, whole: bool = False) -> float:
+def _shards(dataset: Dataset, clients: int, rng: np.random.Generator, each: float) -> Dealt:
+    """If a class is not a multiple of the shard, a shard holds two classes and a client may have more than k."""
+    records, per_client = len(dataset.y), int(each)
+    shards = per_client * clients
+    remedy = f"{clients} clients need {shards} shards of {records} records: use fewer clients or shards"
+    require(shards <= records, "partition", f"shards:{per_client}", remedy)
+    length = _even(records, shards)
+    dealt = rng.permutation(shards)
+    order = _shuffled_by_label(dataset.y, rng)[_ranges(_starts(length)[dealt], length[dealt])]
+    size = length[dealt].reshape(clients, per_client).sum(axis=1)
+    return _shuffled_within(order, size, rng), size
+
+
+def _dirichlet(dataset: Dataset, clients: int, rng: np.random.Generator, concentration: float) -> Dealt:
+    sizes = np.full(clients, len(dataset.y) // clients)
+    pool = np.bincount(dataset.y, minlength=dataset.classes)
+    proportions = rng.dirichlet(np.full(dataset.classes, concentration), clients)
+    count = _label_counts(proportions, sizes, pool, rng)
+    start = _starts(pool) + np.cumsum(count, axis=0) - count  # of each client's run in each class's pool
+    order = _shuffled_by_label(dataset.y, rng)[_ranges(start.ravel(), count.ravel())]
+    return _shuffled_within(order, sizes, rng), sizes
+
+
+# By their spelling: K is a whole number, A a number.
+SCHEMES = {"iid": _iid, "shards:K": _shards, "dirichlet:A": _dirichlet, "quantity:A": _quantity}
+
+
+def _deal(scheme: str, dataset: Dataset, clients: int | None, seed: int) -> Dealt:
+    name, _, text = scheme.partition(":")
+    spelling = next((known for known in SCHEMES if known == scheme or known.startswith(f"{name}:")), None)
+    if spelling is None:
+        raise InvalidInput("partition", scheme, f"unknown: use one of {', '.join(SCHEMES)}, natural")
+    parameter = 0.0 if spelling == name else _parameter(scheme, text, whole=spelling.endswith("K"))
+    return SCHEMES[spelling](dataset, _checked_clients(dataset, clients), np.random.default_rng(seed), parameter)
+
+
+def _parameter(scheme: str, text: str, *, whole: bool) -> float:
     example, kind = ("shards:5", "a whole number") if whole else (f"{scheme.partition(':')[0]}:0.3", "a number")
     try:
         value = float(text)
@@ -131,65 +158,20 @@ def _parameter(scheme: str, text: str, *, whole: bool = False) -> float:
     return value
 
 
-def _iid(dataset: Dataset, clients: int, rng: np.random.Generator) -> Dealt:
-    return rng.permutation(len(dataset.y)), _even(len(dataset.y), clients)
-
-
-def _quantity(concentration: float) -> Dealer:
-    def deal(dataset: Dataset, clients: int, rng: np.random.Generator) -> Dealt:
-        records = len(dataset.y)
-        share = rng.dirichlet(np.full(clients, concentration))
-        # One record each; the rest by share, rounded where the shares' running sum crosses a whole record.
-        edges = np.floor(np.cumsum(share) * (records - clients)).astype(np.int64)
-        edges[-1] = records - clients
-        return rng.permutation(records), 1 + np.diff(np.minimum(edges, records - clients), prepend=0)
-
-    return deal
-
-
-def _shards(per_client: int) -> Dealer:
-    """Where a class is no multiple of the shard, a shard holds two classes and a client may see more than k."""
-
-    def deal(dataset: Dataset, clients: int, rng: np.random.Generator) -> Dealt:
-        records, shards = len(dataset.y), per_client * clients
-        remedy = f"{clients} clients need {shards} shards of {records} records: use fewer clients or shards"
-        require(shards <= records, "partition", f"shards:{per_client}", remedy)
-        length = _even(records, shards)
-        dealt = rng.permutation(shards)
-        order = _shuffled_by_label(dataset.y, rng)[_ranges(_starts(length)[dealt], length[dealt])]
-        size = length[dealt].reshape(clients, per_client).sum(axis=1)
-        return _shuffled_within(order, size, rng), size
-
-    return deal
-
-
-def _dirichlet(concentration: float) -> Dealer:
-    def deal(dataset: Dataset, clients: int, rng: np.random.Generator) -> Dealt:
-        sizes = np.full(clients, len(dataset.y) // clients)
-        pool = np.bincount(dataset.y, minlength=dataset.classes)
-        proportions = rng.dirichlet(np.full(dataset.classes, concentration), clients)
-        count = _label_counts(proportions, sizes, pool, rng)
-        start = _starts(pool) + np.cumsum(count, axis=0) - count  # of each client's run in each class's pool
-        order = _shuffled_by_label(dataset.y, rng)[_ranges(start.ravel(), count.ravel())]
-        return _shuffled_within(order, sizes, rng), sizes
-
-    return deal
-
-
 def _label_counts(
     proportions: NDArray[np.float64], size: Indices, pool: Indices, rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """How many records of each class each client takes, when all draw their `size` of labels from pools that run dry.
+    """The number of records of each class of each client, drawn without replacement from the `pool` of each class.
 
-    Clients draw in turn. One that meets an empty pool draws again, in its own proportions, among the classes that are
-    left; in each pass either all are served or one more pool is emptied.
+    Clients draw in turn. A client that meets an empty pool draws again, in its own proportions, from the classes that
+    are left. Each pass either serves all clients or empties one more pool.
     """
     taken = np.zeros(proportions.shape, np.int64)
     left = pool.copy()
     waiting, wanted = np.arange(len(size)), size
     while len(waiting):
         weights = proportions[waiting] * (left > 0)
-        weights[weights.sum(axis=1) < np.finfo(np.float64).tiny] = left  # all that this client likes is gone
+        weights[weights.sum(axis=1) < np.finfo(np.float64).tiny] = left  # no class with a positive proportion is left
         asked = rng.multinomial(wanted, weights / weights.sum(axis=1, keepdims=True))
         given = np.clip(left - (np.cumsum(asked, axis=0) - asked), 0, asked)
         taken[waiting] += given
@@ -199,11 +181,11 @@ def _label_counts(
     return taken
 
 
-# --- Vectorised small change -------------------------------------------------------------------------------------
+# --- Vectorised helpers ------------------------------------------------------------------------------------------
 
 
 def _even(records: int, parts: int) -> Indices:
-    """Sizes of `parts` parts that differ by at most one."""
+    """The sizes of `parts` parts, which differ by at most one."""
     return np.diff(np.arange(parts + 1) * records // parts)
 
 
@@ -217,16 +199,16 @@ def _ranges(start: Indices, length: Indices) -> Indices:
 
 
 def _shuffled_by_label(y: Labels, rng: np.random.Generator) -> Indices:
-    """Record numbers sorted by label, at random among those of one label."""
+    """Record numbers sorted by label, in random order within each label."""
     order = rng.permutation(len(y))
-    narrow = y[order].astype(np.min_scalar_type(y.max()))  # up to 16 bits NumPy sorts by radix
+    narrow = y[order].astype(np.min_scalar_type(y.max()))  # NumPy sorts up to 16 bits by radix sort
     return order[np.argsort(narrow, kind="stable")]
 
 
 def _shuffled_within(order: Indices, size: Indices, rng: np.random.Generator) -> Indices:
-    """The same clients, each one's records in random order, so that a batch is no run of one label."""
+    """The same partition with the records of each client in random order, so that batches mix labels."""
     start, mixed = _starts(size), order.copy()
-    for length in np.unique(size):  # the sizes differ by little, so these are few
+    for length in np.unique(size):  # there are only a few different sizes
         place = start[size == length, None] + np.arange(length)
         mixed[place] = rng.permuted(order[place], axis=1)
     return mixed

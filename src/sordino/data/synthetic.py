@@ -1,35 +1,20 @@
-"""Federated problems whose minimisers are known, and one that is smooth and not convex.
+"""Federated problems with known minimisers, and one problem that is smooth and not convex.
 
-Each holds its clients' arrays with the client as first axis, so that `jax.vmap(loss, in_axes=(None, 0))(w, clients)`
-is every client's loss; the global objective is their mean. The losses use operators alone: NumPy and JAX both fit.
+The first axis of each array is the client, so `jax.vmap(loss, in_axes=(None, 0))(w, clients)` are the losses of all
+clients; the global objective is their mean. The losses use only operators, so they take NumPy and JAX arrays.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sordino.errors import InvalidInput, require
 
-__all__ = [
-    "LinearProblem",
-    "LinearRegression",
-    "Quadratics",
-    "RobustRegression",
-    "linear_problem",
-    "linear_regression",
-    "opposed_parabolas",
-    "quadratic_loss",
-    "quadratics",
-    "robust_loss",
-    "robust_regression",
-    "squared_residual",
-    "start_near_minimiser",
-]
-
 Array = NDArray[np.float64]
+AnyArray: TypeAlias = Any  # of NumPy or of JAX
 
 
 class Quadratics(NamedTuple):
@@ -41,12 +26,11 @@ class Quadratics(NamedTuple):
     minimum: float  # f(w*)
 
     @property
-    def clients(self) -> tuple[Array, Array]:
-        """What `quadratic_loss` takes, for all clients."""
+    def clients(self) -> tuple[Array, Array]:  # as `quadratic_loss` takes them
         return self.A, self.centers
 
 
-def quadratic_loss(w: Any, client: tuple[Any, Any]) -> Any:
+def quadratic_loss(w: AnyArray, client: tuple[AnyArray, AnyArray]) -> AnyArray:
     """f_i(w) for client = (A_i, w_i*)."""
     A, center = client
     residual = (w - center) @ A
@@ -58,7 +42,7 @@ def quadratics(seed: int, n: int = 100, d: int = 200, rank: int = 20) -> Quadrat
 
     w_i* ~ N(0, I_d); Q_i = A_i A_i^T, where A_i is d x rank with entries from N(0, 1 / rank^2), in the paper 200 x 20.
     """
-    require(n * rank >= d, "n", n, f"n times rank must reach d = {d}, or there is no single minimiser: raise n or rank")
+    require(n * rank >= d, "n", n, f"n times rank must be at least d = {d} for a unique minimiser: raise n or rank")
     rng = np.random.default_rng(seed)
     centers = rng.standard_normal((n, d))
     A = rng.standard_normal((n, d, rank)) / rank
@@ -88,20 +72,19 @@ def _with_minimiser(A: Array, centers: Array) -> Quadratics:
 
 
 class LinearRegression(NamedTuple):
-    """f_i(w) = (x_i^T w - y_i)^2, one record a client; y_i = x_i^T w*, so every client is least (zero) at w*."""
+    """f_i(w) = (x_i^T w - y_i)^2, one record for each client; y_i = x_i^T w*, so every f_i is zero at w*."""
 
     x: Array  # [M, d]
     y: Array  # [M]
-    minimiser: Array  # w*, [d]; the only one when M >= d
+    minimiser: Array  # w*, [d]; unique if M >= d
     minimum: float
 
     @property
-    def clients(self) -> tuple[Array, Array]:
-        """What `squared_residual` takes, for all clients."""
+    def clients(self) -> tuple[Array, Array]:  # as `squared_residual` takes them
         return self.x, self.y
 
 
-def squared_residual(w: Any, client: tuple[Any, Any]) -> Any:
+def squared_residual(w: AnyArray, client: tuple[AnyArray, AnyArray]) -> AnyArray:
     """f_i(w) for client = (x_i, y_i)."""
     x, y = client
     return (x @ w - y) ** 2
@@ -111,7 +94,7 @@ def linear_regression(seed: int, M: int = 1000, d: int = 500, u_variance: float 
     """Takakura et al., "DP-FedEXP", Appendix G: d = 500 with central privacy, 100 with local.
 
     w* ~ N(0, I_d); x_i ~ N(m_i, I_d), where the d entries of m_i are N(u_i, 1) and the number u_i ~ N(0, 0.1), as in Li
-    et al. (2020). The paper does not say whether 0.1 is a variance or a deviation; a variance is taken here, and
+    et al. (2020). The paper does not say whether 0.1 is a variance or a deviation; here it is a variance, and
     u_variance=0.01 is the other reading.
     """
     rng = np.random.default_rng(seed)
@@ -125,7 +108,7 @@ def linear_regression(seed: int, M: int = 1000, d: int = 500, u_variance: float 
 class RobustRegression(NamedTuple):
     """f_i(w) = mean_j l(x_ij^T w - y_ij) + lambda sum_l l(w_l) with l(t) = t^2 / (1 + t^2): smooth, not convex, f >= 0.
 
-    The loss of Geman and McClure, which forgives outliers; 0 is known to be a lower bound, the minimum is not known.
+    This is the loss of Geman and McClure, which is robust to outliers. 0 is a lower bound; the minimum is not known.
     """
 
     x: Array  # [n, records, d]
@@ -139,7 +122,7 @@ class RobustRegression(NamedTuple):
         return 2 * norms**2 / self.x.shape[1] + 2 * self.regularisation
 
 
-def robust_loss(w: Any, record: tuple[Any, Any], regularisation: float) -> Any:
+def robust_loss(w: AnyArray, record: tuple[AnyArray, AnyArray], regularisation: float) -> AnyArray:
     """The loss of one record (x, y), the regulariser included."""
     x, y = record
     squared = (x @ w - y) ** 2
@@ -149,7 +132,7 @@ def robust_loss(w: Any, record: tuple[Any, Any], regularisation: float) -> Any:
 def robust_regression(
     seed: int, n: int = 10, d: int = 20, records: int = 50, regularisation: float = 0.1
 ) -> RobustRegression:
-    """Clients that disagree: x ~ N(0, I_d / d), y = x^T w_i + N(0, 1/100), w_i ~ w + N(0, I_d), w ~ N(0, I_d).
+    """Heterogeneous clients: x ~ N(0, I_d / d), y = x^T w_i + N(0, 1/100), w_i ~ w + N(0, I_d), w ~ N(0, I_d).
 
     One target in ten is an outlier, N(0, 25).
     """
@@ -172,20 +155,12 @@ class LinearProblem(NamedTuple):
 
 
 def linear_problem(
-    seed: int,
-    M: int,
-    n: int,
-    d: int,
-    loss: str = "ridge",
-    *,
-    l2: float = 0.0,
-    spread: float = 0.0,
-    noise: float = 0.1,
+    seed: int, M: int, n: int, d: int, loss: str = "ridge", *, l2: float = 0.0, spread: float = 0.0, noise: float = 0.1
 ) -> LinearProblem:
     """M clients with n records each, x uniform on the sphere, and the minimiser of their empirical objective.
 
-    ridge and absolute: y = <w_i, x> + noise N(0, 1); logit and hinge: y = sign of that. Client i's w_i is a unit
-    vector, the same for all, plus `spread` times one of its own. phi is (s - y)^2 / 2, log(1 + e^(-y s)), |s - y| or
+    ridge and absolute: y = <w_i, x> + noise N(0, 1); logit and hinge: y = sign of that. w_i is a unit vector that all
+    clients share, plus `spread` times a unit vector of client i. phi is (s - y)^2 / 2, log(1 + e^(-y s)), |s - y| or
     max(0, 1 - y s); the last two are minimised as linear programs and take no l2.
     """
     rng = np.random.default_rng(seed)
@@ -209,19 +184,20 @@ def _minimise(x: Array, y: Array, loss: str, l2: float) -> tuple[Array, float]:
     if loss == "logit":
         require(l2 > 0, "l2", l2, "separable labels have no minimiser without a regulariser: give l2 > 0")
         w = np.zeros(d)
-        for _ in range(50):  # Newton's method, which needs about ten
+        for _ in range(50):  # Newton's method; about ten steps are enough
             p = 1 / (1 + np.exp(y * (x @ w)))
             gradient = -x.T @ (p * y) / n + l2 * w
             w = w - np.linalg.solve((x * (p * (1 - p))[:, None]).T @ x / n + l2 * np.eye(d), gradient)
         return w, float(np.mean(np.logaddexp(0, -y * (x @ w))) + l2 / 2 * w @ w)
     if loss in ("absolute", "hinge"):
-        require(l2 == 0, "l2", l2, f"the minimiser of the {loss} loss is known without a regulariser: leave out")
+        remedy = f"the minimiser of the {loss} loss is known only without a regulariser: leave it out"
+        require(l2 == 0, "l2", l2, remedy)
         return _linear_program(x, y, loss)
     raise InvalidInput("loss", loss, "use one of ridge, logit, absolute, hinge")
 
 
 def _linear_program(x: Array, y: Array, loss: str) -> tuple[Array, float]:
-    """By the dual, which has d equations: |r| is the maximum of u r over |u| <= 1, max(0, m) that of u m over [0, 1].
+    """Solve the dual, with d equations: |r| is the maximum of u r over |u| <= 1, max(0, m) that of u m over [0, 1].
 
     absolute  max -<u, y> over |u_i| <= 1/n with sum u_i x_i = 0
     hinge     max sum u_i over 0 <= u_i <= 1/n with sum u_i y_i x_i = 0
@@ -239,5 +215,6 @@ def _linear_program(x: Array, y: Array, loss: str) -> tuple[Array, float]:
         return float(np.mean(np.abs(x @ w - y) if loss == "absolute" else np.maximum(0, 1 - y * (x @ w))))
 
     w = min(w, -w, key=primal)
-    require(abs(primal(w) - minimum) < 1e-6, "loss", loss, "the linear program was not solved exactly enough")
+    accurate = abs(primal(w) - minimum) < 1e-6
+    require(accurate, "loss", loss, "the linear program was not solved accurately: change the data")
     return np.asarray(w), minimum

@@ -1,1 +1,1 @@
-"""Published tables and figures: specs under papers/ (data, not code) and one runner."""
+"""Published tables and figures: specs in papers/ (data, not code), one runner, their pictures and pages."""

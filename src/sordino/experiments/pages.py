@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from sordino.config import tasks_of
 from sordino.data import where
 from sordino.errors import InvalidInput
 from sordino.experiments.specs import find_spec
 from sordino.report import results
 from sordino.report.results import Result, with_summary
-
-__all__ = ["results_page"]
 
 
 def results_page(folder: Path) -> str:
@@ -32,12 +31,11 @@ def _certificates_today(table: Result) -> list[Result]:
     if not all(where(name) == "embedded" for name in spec.file.data):
         return kept
     points = spec.points(quick=False)
-    tasks = {point.config.task_key: point.config for point in points}
-    made = {key: config.task() for key, config in tasks.items()}
+    tasks = tasks_of(point.config for point in points)
     today = {}
-    for point in points:
-        certificate = point.config.resolve(point.config.plan(), made[point.config.task_key]).certificate
-        today[point.cell.row, point.cell.column] = certificate.to_json()["warnings"]
+    for cell, config in points:
+        certificate = config.point(tasks[config.task_key]).answer.certificate
+        today[cell.row, cell.column] = certificate.to_json()["warnings"]
     return [each | {"warnings": [*each["warnings"], *today.get((each["row"], each["column"]), ())]} for each in kept]
 
 

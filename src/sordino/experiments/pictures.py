@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import re
 import statistics
 from pathlib import Path
 
 import numpy as np
 
-from sordino.experiments.reproducing import METRICS, Outcome, values_of
-from sordino.experiments.specs import FigureSpec
+from sordino.experiments.reproducing import METRICS, Outcome, measured, values_of
+from sordino.experiments.specs import FigureSpec, Spec
+from sordino.report import figures
 from sordino.report.figures import Numbers, plot_curves, plot_paths, write_numbers
 from sordino.report.heat_maps import HeatMap, draw_heat_maps
+from sordino.report.results import Result
 
-__all__ = ["draw", "heat_maps"]
+
+def write_result(spec: Spec, outcomes: list[Outcome], result: Result, folder: Path, stem: str) -> list[Path]:
+    """Write a result and its pictures; a figure none of whose lines is there is left out."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = folder / f"{stem}.json"
+    written.write_text(json.dumps(result, indent=1, allow_nan=False) + "\n")
+    if spec.file.figures:
+        pictures = {figure: folder / f"{stem}-{figure.name}.png" for figure in spec.file.figures}
+        return [written, *(path for figure, path in pictures.items() if draw(figure, outcomes, path))]
+    picture = folder / f"{stem}.png"
+    figures.plot_table(result["rows"], result["metric"], picture)
+    return [written, picture]
 
 
 def draw(figure: FigureSpec, outcomes: list[Outcome], path: Path) -> bool:
@@ -61,15 +75,12 @@ def _line(outcome: Outcome) -> str:
 
 def _curves(outcomes: list[Outcome], metric: str) -> Numbers:
     """The metric over rounds, as the mean over seeds."""
-    key = "accuracy" if metric == "error" else metric
     numbers: Numbers = []
     for outcome in outcomes:
         rounds = [row["round"] for row in outcome.runs[0].history]
-        found = [[(row | row["not_private"])[key] for row in run.history] for run in outcome.runs]
-        mean = np.mean(np.array(found, float), axis=0)
-        values = 100 * mean if metric == "accuracy" else 100 - 100 * mean if metric == "error" else mean
-        cell = outcome.point.cell
-        numbers += [(cell.panel, _line(outcome), float(x), float(y)) for x, y in zip(rounds, values, strict=True)]
+        values = np.mean([[measured(row, metric) for row in run.history] for run in outcome.runs], axis=0)
+        panel = outcome.point.cell.panel
+        numbers += [(panel, _line(outcome), float(x), float(y)) for x, y in zip(rounds, values, strict=True)]
     return numbers
 
 

@@ -1,22 +1,20 @@
-"""What a result was made by: commit, versions, device, date and command, in the form of the files in results/."""
+"""The provenance of a result: commit, versions, device, date and command, as the files in results/ have it."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 from pathlib import Path
-from typing import Any
 
 from sordino.errors import InvalidInput
-from sordino.simulation.checkpoint import write_atomically
-from sordino.simulation.running import environment
+from sordino.files import write_atomically
+from sordino.report.results import Result
+from sordino.runs.metrics import environment
 
-__all__ = ["Calls", "commit_of_the_code", "provenance"]
 
-
-def provenance(command: str, commit: str | None = None, made: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Of this process and the code as git has it, unless the runs were made with another commit or elsewhere."""
-    made = made or environment()
+def provenance(command: str, commit: str | None = None) -> Result:
+    """The provenance of results of this process; git is asked for the commit if none is given."""
+    made = environment()
     return {
         "commit": commit or commit_of_the_code(),
         "versions": {name: made[name] for name in ("sordino", "jax", "numpy", "python")},
@@ -27,7 +25,7 @@ def provenance(command: str, commit: str | None = None, made: dict[str, Any] | N
 
 
 def commit_of_the_code() -> str:
-    """What git says of the folder that the code is in."""
+    """The commit of the folder that holds this code, "-dirty" if files are changed; "unknown" without git."""
     describe = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
         done = subprocess.run(describe, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
@@ -37,15 +35,14 @@ def commit_of_the_code() -> str:
 
 
 class Calls:
-    """Who worked on a folder of unfinished runs: a result that took several calls names the commits of all.
+    """The calls that worked on a folder of unfinished runs; a result names the commits of all of them.
 
-    Unfinished runs are taken up by the versions and the device that began them, and by no others.
+    `made` is the provenance of this call. Only the versions and the device that began a run can continue it.
     """
 
-    def __init__(self, folder: Path, made: dict[str, Any]) -> None:
-        """`made` is the provenance of this call."""
+    def __init__(self, folder: Path, made: Result) -> None:
         self._path, self._made = folder / "calls.json", made
-        self._others: list[dict[str, Any]] = _read(self._path) if self._path.exists() else []
+        self._others = _read(self._path) if self._path.exists() else []
 
     def note(self) -> None:
         """Enter this call."""
@@ -54,25 +51,26 @@ class Calls:
 
     @property
     def elsewhere(self) -> str | None:
-        """What did all that is there, if that is not what runs now: none of it can be used."""
+        """The devices and versions of all earlier calls if this one differs from them; their work cannot be used."""
         places = dict.fromkeys(_place(call) for call in self._others)
         return None if not places or _place(self._made) in places else " and ".join(places)
 
     @property
-    def provenance(self) -> dict[str, Any]:
-        """Of the result: that of this call, with the commits of earlier ones that it goes on from."""
+    def provenance(self) -> Result:
+        """The provenance of this call, with the commits of the earlier calls that it continues."""
         commits = [call["commit"] for call in self._others if _place(call) == _place(self._made)]
         earlier = [commit for commit in dict.fromkeys(commits) if commit != self._made["commit"]]
         return {**self._made, **({"earlier_commits": earlier} if earlier else {})}
 
 
-def _read(path: Path) -> Any:
+def _read(path: Path) -> list[Result]:
     try:
-        return json.loads(path.read_text())
+        calls: list[Result] = json.loads(path.read_text())
+        return calls
     except ValueError as error:
         raise InvalidInput("calls", str(path), f"cannot be read ({error}): delete its folder to begin anew") from None
 
 
-def _place(call: dict[str, Any]) -> str:
+def _place(call: Result) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in call["versions"].items())
     return f"{call['device']} ({versions})"

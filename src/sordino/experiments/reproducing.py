@@ -1,34 +1,34 @@
-"""One runner for all specs: every cell with every seed, as few programs as there are kinds of runs."""
+"""One runner for all specs: every cell with every seed, in as few compiled programs as possible."""
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from sordino.config import tasks_of
 from sordino.errors import InvalidInput, require
 from sordino.experiments.provenance import Calls
 from sordino.experiments.specs import Point, Spec
 from sordino.privacy.wording import TUNING_NOT_COVERED
-from sordino.simulation.running import Run
-from sordino.simulation.sweep import OutOfTime, sweep
-from sordino.simulation.sweep import Point as SweepPoint
-
-__all__ = ["METRICS", "Outcome", "reproduce", "result_of", "spreads_of", "values_of"]
+from sordino.report.results import Result
+from sordino.runs import Options, OutOfTime, Run, sweep
+from sordino.tasks import Task
+from sordino.types import Vector
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A cell's runs, one a seed."""
+    """A cell and its runs, one for each seed."""
 
     point: Point
     runs: tuple[Run, ...]
-    minimiser: Any = None  # of the task, where it is known
+    minimiser: Vector | None = None  # of the task, where it is known
 
 
 def reproduce(
@@ -40,59 +40,54 @@ def reproduce(
     minutes: float | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> list[Outcome]:
-    """Run a spec; with a folder `unfinished`, from where it was stopped, and `calls` notes that it was taken up.
+    """Run a spec and return the cells that are complete.
 
-    After so many minutes it stops at the next evaluation. Returns the cells that are complete.
+    Args:
+      spec: the table or figure.
+      quick: whether to run the quick version.
+      unfinished: a folder for the state of stopped runs, which the next call continues.
+      calls: notes that this call worked on the folder.
+      minutes: stop at the first evaluation after this time.
+      progress: is told the share that is done.
     """
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
     iterates = any(figure.kind == "paths" for figure in spec.file.figures)
     require(not iterates or minutes is None, "minutes", minutes, "figures of paths begin anew each time: leave it out")
+    options = Options(
+        evaluate_every=spec.evaluate_every(quick), iterates=iterates, unfinished=unfinished, deadline=deadline
+    )
     points, seeds = spec.points(quick), spec.seeds(quick)
-    groups: dict[str, list[int]] = {}
-    for number, point in enumerate(points):
-        groups.setdefault(point.config.task_key, []).append(number)
-    tasks = {key: _task(spec, points[numbers[0]]) for key, numbers in groups.items()}  # errors come first
-    for point in points:
-        point.config.resolve(point.config.plan(), tasks[point.config.task_key])
+    tasks = _tasks(spec, points)
+    ready = [point.config.point(tasks[point.config.task_key]) for point in points]  # mistakes come before any run
     if calls is not None:
         calls.note()
-    runs: dict[tuple[int, int], Run] = {}  # of a cell and a seed
-    before = 0
-    try:
-        for key, numbers in groups.items():
+    runs: dict[tuple[int, int], Run] = {}  # by the number of the point and the seed
+    with contextlib.suppress(OutOfTime):
+        for key, task in tasks.items():
+            numbers = [number for number, point in enumerate(points) if point.config.task_key == key]
             cells = [(number, seed) for number in numbers for seed in seeds]
+            before = len(runs) // len(seeds)
+
+            def advance(share: float, before: int = before, here: int = len(numbers)) -> None:
+                if progress is not None:
+                    progress((before + share * here) / len(points))
 
             def keep(place: int, run: Run, cells: list[tuple[int, int]] = cells) -> None:
                 runs[cells[place]] = run
 
-            def advance(share: float, before: int = before, size: int = len(numbers)) -> None:
-                if progress is not None:
-                    progress((before + share * size) / len(points))
-
-            sweep(
-                [SweepPoint(points[number].config.plan(), seed) for number, seed in cells],
-                tasks[key],
-                evaluate_every=spec.evaluate_every(quick),
-                iterates=iterates,
-                unfinished=unfinished,
-                deadline=deadline,
-                progress=advance,
-                finished=keep,
-            )
-            before += len(numbers)
-    except OutOfTime:
-        pass
-    outcomes = []
-    for number, point in enumerate(points):
-        mine = tuple(runs[number, seed] for seed in seeds if (number, seed) in runs)
-        if len(mine) == len(seeds):
-            outcomes.append(Outcome(point, mine, tasks[point.config.task_key].minimiser))
-    return outcomes
+            seeded = [replace(ready[number], seed=seed) for number, seed in cells]
+            sweep(seeded, task, options, progress=advance, finished=keep)
+    return [
+        Outcome(point, tuple(runs[number, seed] for seed in seeds), tasks[point.config.task_key].minimiser)
+        for number, point in enumerate(points)
+        if all((number, seed) in runs for seed in seeds)
+    ]
 
 
-def _task(spec: Spec, point: Point) -> Any:
+def _tasks(spec: Spec, points: list[Point]) -> dict[str, Task]:
+    """The tasks by their keys; where data are missing, the error says what the spec needs."""
     try:
-        return point.config.task()
+        return tasks_of(point.config for point in points)
     except InvalidInput as error:
         if not spec.file.needs:
             raise
@@ -100,14 +95,17 @@ def _task(spec: Spec, point: Point) -> Any:
 
 
 def values_of(outcome: Outcome, metric: str) -> list[float]:
-    """The figure that the paper would print, a seed each: the mean over the last five rounds, or the highest."""
+    """For each seed the figure that a paper would print: the mean over the last five rounds, or the highest."""
     if metric == "highest-accuracy":
         return [100 * max(row["accuracy"] for row in run.history) for run in outcome.runs]
-    key = "accuracy" if metric == "error" else metric
-    means = [statistics.fmean(row[key] for row in run.history[-5:]) for run in outcome.runs]
-    if metric == "accuracy":
-        return [100 * mean for mean in means]
-    return [100 - 100 * mean for mean in means] if metric == "error" else means
+    return [statistics.fmean(measured(row, metric) for row in run.history[-5:]) for run in outcome.runs]
+
+
+def measured(row: Result, metric: str) -> float:
+    """A metric of one evaluation, accuracy and error in per cent."""
+    if metric in ("accuracy", "error"):
+        return float(100 * row["accuracy"] if metric == "accuracy" else 100 - 100 * row["accuracy"])
+    return float(row[metric] if metric in row else row["not_private"][metric])
 
 
 METRICS = {
@@ -119,10 +117,8 @@ METRICS = {
 }
 
 
-def result_of(
-    spec: Spec, outcomes: list[Outcome], *, provenance: dict[str, Any], quick: bool = False
-) -> dict[str, Any]:
-    """The form in which results are kept: rows, guarantees, provenance."""
+def result_of(spec: Spec, outcomes: list[Outcome], *, provenance: Result, quick: bool = False) -> Result:
+    """The content of a result file: rows, guarantees and provenance."""
     rows, guarantees = [], []
     for outcome in outcomes:
         cell, values = outcome.point.cell, values_of(outcome, spec.file.metric)
@@ -141,8 +137,9 @@ def result_of(
     maps = [figure for figure in spec.file.figures if figure.kind == "heat-map"]
     spreads = [spread for figure in maps for spread in spreads_of(outcomes, figure.metric)]
     of = len(spec.points(quick))
-    so_far = [f"{len(outcomes)} of {of} cells"] if len(outcomes) < of else []
-    scope = ", ".join([*([spec.scope] if spec.scope else []), *so_far])
+    so_far = f"{len(outcomes)} of {of} cells" if len(outcomes) < of else ""
+    scope = ", ".join(filter(None, (spec.scope, so_far)))
+    promised = any(each["epsilon"] != "inf" for certificate in guarantees for each in certificate["guarantees"])
     return {
         "name": spec.name,
         **({"scope": scope} if scope else {}),
@@ -152,27 +149,23 @@ def result_of(
         "rows": rows,
         **({"spreads": spreads} if spreads else {}),
         "guarantees": guarantees,
-        **({"choosing": {"note": TUNING_NOT_COVERED}} if _any_promise(guarantees) else {}),
+        **({"choosing": {"note": TUNING_NOT_COVERED}} if promised else {}),
         "provenance": provenance,
     }
 
 
 def _changed(spec: Spec) -> str:
-    """What comes before a note whose figures, as those of rows and claims, need not hold after changes."""
+    """A warning before the note of a spec, which describes the settings without the changes."""
     if not spec.changes:
         return ""
     return (
-        f"Changed here: {', '.join(spec.changes)}. What follows is said of the settings as shipped, and so are titles, "
-        "the names of rows and columns, and the paper's figures and claims."
+        f"Changed here: {', '.join(spec.changes)}. The following note, titles, names of rows and columns, and the "
+        "paper's figures and claims describe the settings as shipped."
     )
 
 
-def _any_promise(certificates: list[dict[str, Any]]) -> bool:
-    return any(promise["epsilon"] != "inf" for each in certificates for promise in each["guarantees"])
-
-
-def spreads_of(outcomes: list[Outcome], metric: str) -> list[dict[str, Any]]:
-    """Of a heat map: highest less lowest over the second parts of rows "a, b", for each column and a."""
+def spreads_of(outcomes: list[Outcome], metric: str) -> list[Result]:
+    """The spread along each line of a heat map: highest less lowest over b, for each column and a of rows "a, b"."""
     found: dict[tuple[str, str], list[float]] = {}
     for outcome in outcomes:
         cell, mean = outcome.point.cell, statistics.fmean(values_of(outcome, metric))
@@ -187,5 +180,5 @@ def spreads_of(outcomes: list[Outcome], metric: str) -> list[dict[str, Any]]:
 
 
 def _rounded(value: float) -> float | None:
-    """Five digits; null where a run diverged."""
+    """Five digits; None if a run diverged."""
     return float(f"{value:.5g}") if np.isfinite(value) else None

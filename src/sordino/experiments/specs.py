@@ -1,32 +1,31 @@
 """A published table or figure as data: papers/paper<k>/<name>.toml, whose cells are run files beside it.
 
     title = "..."; metric = "accuracy"; data = ["fashion-mnist"]; minutes = 1; quick_minutes = 3; seeds = 3
-    [quick]                                  what changes for a quick look on a CPU
-    seeds = 1; set = ["run.rounds=30"]; note = "which order it shows"
+    [quick]                                  the changes of the quick version for a CPU
+    seeds = 1; set = ["run.rounds=30"]; note = "the order that it shows"
     [[cells]]
     row = "eps 5"; column = "clip"; paper = 75.59; file = "runs/....toml"; claim = "(5, 1e-5)"
-    quick = ["algorithm.local_lr=0.1"]       further changes of this cell for a quick look
+    quick = ["algorithm.local_lr=0.1"]       further changes of this cell in the quick version
     [[figures]]
     name = "figure1"; metric = "accuracy"
 
-A cell whose file is a sweep stands for all of its points; {section.key} in its texts is the point's value.
+A cell whose file is a sweep stands for all points; {section.key} in its texts is replaced by the point's value.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sordino.config import Config, load_sweep
 from sordino.errors import InvalidInput, require
-
-__all__ = ["Cell", "FigureSpec", "Point", "Spec", "all_specs", "find_spec"]
 
 TEXTS = ("row", "column", "claim", "panel", "line")  # of a cell, with {section.key} for a sweep's values
 PAPERS = Path(__file__).parent / "papers"
@@ -48,20 +47,21 @@ class Cell(_Strict):
     panel: str = ""  # of the figures
     line: str | None = None
     set: tuple[str, ...] = ()  # changes to the file, section.key=value
-    quick: tuple[str, ...] = ()  # further ones for a quick look
+    quick: tuple[str, ...] = ()  # further ones in the quick version
 
     @property
     def place(self) -> tuple[str, str]:
-        """Where it stands in a heat map: the two parts of its row "a, b"."""
+        """Its place in a heat map: the two parts of its row "a, b"."""
         down, comma, along = self.row.partition(", ")
         require(bool(comma), "row", self.row, "a heat map needs rows of two parts, as 'beta 1, gamma 0.1'")
         return down, along
 
 
 class FigureSpec(_Strict):
-    """A picture: a measure over rounds, or paths in the plane where they are widest around the minimiser.
+    """A picture.
 
-    Or a heat map of one of a table's metrics: the two parts of the rows, "a, b", span it.
+    "curves" shows a metric over rounds, "paths" the iterates in the plane in which they are widest around the
+    minimiser, "heat-map" a metric of the table over the two parts of its rows "a, b".
     """
 
     name: str
@@ -74,22 +74,22 @@ class FigureSpec(_Strict):
 
 
 class Quick(_Strict):
-    """What changes for a quick look on a CPU."""
+    """The changes of the quick version, for a CPU."""
 
     seeds: int = 1
     set: tuple[str, ...] = ()
     rows: str = ""  # a regular expression: only the rows that match
-    evaluate_every: int | None = None  # that of the whole, if left out
-    note: str = ""  # which order it shows, and what it cannot
+    evaluate_every: int | None = None  # if left out, that of the full version
+    note: str = ""  # the order that it shows, and its limits
 
 
 class _File(_Strict):
     title: str
     metric: Literal["accuracy", "error", "highest-accuracy", "suboptimality", "distance"]
     data: tuple[str, ...]
-    needs: str = ""  # what to put where, for data that cannot be fetched
+    needs: str = ""  # where to put data that cannot be fetched
     minutes: float  # on a GPU
-    estimated: bool = False  # minutes is a guess: this version has not been timed in full
+    estimated: bool = False  # minutes is an estimate, not measured in full
     quick_minutes: float  # on two CPU cores
     seeds: int
     first_seed: int = 0
@@ -100,8 +100,7 @@ class _File(_Strict):
     figures: tuple[FigureSpec, ...] = ()
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(NamedTuple):
     """One run of a spec: its cell, with the texts filled in, and its configuration."""
 
     cell: Cell
@@ -120,7 +119,7 @@ class Spec:
     changes: tuple[str, ...] = ()  # to every run, section.key=value
 
     def part(self, only: str | None, changes: Sequence[str]) -> Spec:
-        """A part of it, or a variation."""
+        """This spec with only some of its cells, or with changes."""
         try:
             re.compile(only or "")
         except re.error as error:
@@ -132,13 +131,18 @@ class Spec:
 
     @property
     def scope(self) -> str | None:
-        """What a part is, in words; None for the whole."""
+        """The part or the changes in words; None for the whole."""
         cells = [f"cells that match '{self.only}'"] if self.only else []
         return ", ".join([*cells, *self.changes]) or None
 
+    def suffix(self, quick: bool) -> str:
+        """The end of the names of files about less than the whole: -quick, and a digest of the scope."""
+        digest = f"-{hashlib.sha256(self.scope.encode()).hexdigest()[:8]}" if self.scope else ""
+        return "-quick" * quick + digest
+
     @property
     def full_name(self) -> str:
-        """As the command line calls it."""
+        """The name on the command line."""
         return f"paper{self.paper}-{self.name}"
 
     def points(self, quick: bool) -> list[Point]:
@@ -164,19 +168,19 @@ class Spec:
         return (self.file.quick.evaluate_every if quick else None) or self.file.evaluate_every
 
     def seeds(self, quick: bool) -> tuple[int, ...]:
-        """So many from the first on."""
+        """The seeds, from the first one on."""
         count = self.file.quick.seeds if quick else self.file.seeds
         return tuple(range(self.file.first_seed, self.file.first_seed + count))
 
 
 def all_specs() -> list[Spec]:
-    """Every spec that is here, by paper and name."""
+    """Every spec, by paper and name."""
     paths = sorted(PAPERS.glob("paper*/*.toml"), key=lambda path: (path.parent.name, path.stem))
     return [_load(path) for path in paths]
 
 
 def find_spec(name: str) -> Spec:
-    """The spec called `name`, as paper3-table1-fashion-mnist."""
+    """The spec called `name`, for instance paper3-table1-fashion-mnist."""
     paper, _, inner = name.partition("-")
     path = PAPERS / paper / f"{inner}.toml"
     if not re.fullmatch(r"paper\d-[\w-]+", name) or not path.exists():
@@ -189,7 +193,7 @@ def _load(path: Path) -> Spec:
     try:
         file = _File.model_validate(tomllib.loads(path.read_text()))
     except (tomllib.TOMLDecodeError, ValidationError) as error:
-        raise InvalidInput("spec", str(path), f"is not right: {error}") from None
+        raise InvalidInput("spec", str(path), f"is not a spec: {error}") from None
     return Spec(int(path.parent.name.removeprefix("paper")), path.stem, path, file)
 
 
@@ -198,9 +202,8 @@ def _filled(text: str | None, values: dict[str, Any]) -> str | None:
 
     def value(match: re.Match[str]) -> str:
         if match[1] not in values:
-            raise InvalidInput(
-                "cell", text, f"{match[1]} has one value only: make it a grid, as {match[1]}={{ grid = [0.1] }}"
-            )
+            remedy = f"{match[1]} has one value only: make it a grid, for instance {match[1]}={{ grid = [0.1] }}"
+            raise InvalidInput("cell", text, remedy)
         found = values[match[1]]
         return f"{found:g}" if isinstance(found, int | float) else str(found)
 

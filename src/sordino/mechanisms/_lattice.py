@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import jax
@@ -11,9 +12,7 @@ from sordino.errors import require
 from sordino.mechanisms._packing import PackedIntegers
 from sordino.mechanisms.request import MessageRequest
 from sordino.privacy.quantized import Sensitivities, assumed_sensitivities, client_sensitivities
-from sordino.types import Aggregate, Key, Limited, Mechanism, Message, Relation, Scalar, Vector
-
-__all__ = ["QuantizedMessages", "QuantizedRequest", "dequantize", "quantize", "require_made_for", "sensitivities"]
+from sordino.types import Aggregate, Event, Key, Limited, Mechanism, Message, Relation, Scalar, Vector
 
 
 def quantize(key: Key, vector: Vector, levels: int, bound: Scalar) -> jax.Array:
@@ -25,9 +24,10 @@ def quantize(key: Key, vector: Vector, levels: int, bound: Scalar) -> jax.Array:
     return b.astype(jnp.int32) + up.astype(jnp.int32)
 
 
-def dequantize(integers: jax.Array, levels: int, bound: Scalar) -> Vector:
-    """The vector that the integers stand for."""
-    return integers.astype(jnp.float32) * (bound / levels)
+def require_lattice(levels: int, bound: float) -> None:
+    """Check the number of quantisation levels and the bound of the vectors that are quantised."""
+    require(0 < bound < math.inf, "bound", bound, "must be finite and positive")
+    require(isinstance(levels, int) and levels >= 1, "levels", levels, "must be a whole number, at least 1")
 
 
 def sensitivities(d: int, levels: int, relation: Relation, mu: float | None) -> Sensitivities:
@@ -40,8 +40,7 @@ def require_made_for(bounder: Limited, bound: Scalar, d: int, made_for: int | No
     given, largest = float(bounder.limit), float(bound)
     remedy = f"the mechanism was made for vectors of norm at most {largest:g}"
     require(given <= largest * (1 + 1e-7), "bound", given, remedy)
-    if made_for is not None:
-        require(d == made_for, "d", d, f"the mechanism was made for {made_for} coordinates")
+    require(made_for in (None, d), "d", d, f"the mechanism was made for {made_for} coordinates")
 
 
 @dataclass(frozen=True)
@@ -49,15 +48,16 @@ class QuantizedMessages(Mechanism):
     """Lines 3 and 4 of QTDL's Algorithm 1 and the wire: quantise, add whole noise (the subclass's), pack."""
 
     bound: Scalar  # of the norm of the vectors that come in
-    d: int = field(metadata={"static": True})
+    d: int | None = field(metadata={"static": True})  # None: any number of coordinates
     levels: int = field(metadata={"static": True})  # s
-
-    def add_noise(self, key: Key, integers: jax.Array) -> jax.Array:
-        """Line 4, in whole numbers: the symbols that travel."""
-        raise NotImplementedError
+    mu: float | None = field(metadata={"static": True})  # of the assumed sensitivities, None for the worst case
 
     def noise_of_sum(self, key: Key, shape: tuple[int, ...], count: int) -> jax.Array:
         """The sum of the noises of `count` messages, in whole numbers."""
+        raise NotImplementedError
+
+    def cost(self, bounds: Sensitivities) -> Event:
+        """What the noise of one message costs at these sensitivities."""
         raise NotImplementedError
 
     @property
@@ -65,17 +65,19 @@ class QuantizedMessages(Mechanism):
         """t, the bits of a coordinate."""
         raise NotImplementedError
 
-    def encode(self, key: Key, vector: Vector) -> jax.Array:
-        """Line 3, in whole numbers."""
-        require(vector.shape == (self.d,), "vector", vector.shape, f"the mechanism was made for {self.d} coordinates")
+    def add_noise(self, key: Key, integers: jax.Array) -> jax.Array:
+        """Line 4, in whole numbers: the symbols that travel."""
+        return integers + self.noise_of_sum(key, integers.shape, 1)
+
+    def encode(self, key: Key, vector: Vector) -> jax.Array:  # line 3, in whole numbers
+        remedy = f"the mechanism was made for {self.d} coordinates"
+        require(self.d is None or vector.shape == (self.d,), "vector", vector.shape, remedy)
         return quantize(key, vector, self.levels, self.bound)
 
     def read(self, sent: jax.Array) -> Vector:
-        """The vector that symbols, or a sum of symbols, stand for."""
-        return dequantize(sent, self.levels, self.bound)
+        return sent.astype(jnp.float32) * (self.bound / self.levels)
 
     def message(self, key: Key, vector: Vector) -> Message:
-        """M(u), as the symbols that travel."""
         return Message(_symbols(self, key, vector))
 
     def aggregate(self, key: Key, total: jax.Array, sum_of_squared_norms: jax.Array | None, count: int) -> Aggregate:
@@ -86,13 +88,16 @@ class QuantizedMessages(Mechanism):
         """The server's noise falls on a sum of integers as on one message; no bound of theirs moves."""
         return self.read(total + self.noise_of_sum(key, total.shape, 1))
 
+    def event(self, bounder: Limited, relation: Relation, d: int) -> Event:
+        require_made_for(bounder, self.bound, d, self.d)
+        bounds = sensitivities(d, self.levels, relation, self.mu)
+        return bounds.stated(self.cost(bounds))
+
     def bits(self, d: int) -> int:
-        """t bits a coordinate."""
         return self.symbol_bits * d
 
     @property
     def wire(self) -> PackedIntegers:
-        """ceil(t d / 8) bytes."""
         return PackedIntegers(self.symbol_bits)
 
 

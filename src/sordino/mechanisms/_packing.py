@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 
 from sordino.errors import InvalidInput, require
 
-__all__ = ["PackedIntegers", "pack", "packed_bytes", "unpack"]
-
 _BLOCK = 32
 
 
@@ -29,15 +27,12 @@ class PackedIntegers:
     t: int
 
     def size(self, d: int) -> int:
-        """ceil(t d / 8)."""
         return packed_bytes(d, self.t)
 
     def encode(self, values: NDArray[np.generic]) -> bytes:
-        """The symbols as bytes."""
         return pack(jnp.asarray(values), self.t)
 
     def decode(self, data: bytes, d: int) -> NDArray[np.int32]:
-        """The d symbols in `data`."""
         return unpack(data, self.t, d).astype(np.int32)
 
 

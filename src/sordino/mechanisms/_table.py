@@ -19,8 +19,6 @@ from sordino.errors import InvalidInput
 from sordino.pytrees import pytree
 from sordino.types import Key
 
-__all__ = ["LARGEST_TABLE", "Table", "fold", "table"]
-
 LARGEST_TABLE = 2**23
 
 
@@ -34,7 +32,6 @@ class Table:
     alias: jax.Array  # int32[n]
 
     def draw(self, key: Key, shape: tuple[int, ...]) -> jax.Array:
-        """int32 draws."""
         key_column, key_split = jax.random.split(key)
         column = jax.random.bits(key_column, shape, jnp.uint32) & (self.keep.shape[0] - 1)
         return self.split(key_split, column)
@@ -48,11 +45,8 @@ class Table:
 def table(first: int, pmf: NDArray[np.float64]) -> Table:
     """The alias table of a law on {first, first + 1, ...}; sweeps light columns against heavy ones without a loop."""
     if len(pmf) > LARGEST_TABLE:
-        raise InvalidInput(
-            "noise support",
-            len(pmf),
-            f"a table holds at most {LARGEST_TABLE} values: use fewer levels or less noise",
-        )
+        remedy = f"a table holds at most {LARGEST_TABLE} values: use fewer levels or less noise"
+        raise InvalidInput("noise support", len(pmf), remedy)
     n = 1 << (len(pmf) - 1).bit_length()
     height = np.zeros(n)  # the columns beyond the law stay empty: they keep nothing of their own
     height[: len(pmf)] = pmf * (n / pmf.sum())
@@ -72,7 +66,13 @@ def table(first: int, pmf: NDArray[np.float64]) -> Table:
     threshold = np.minimum(np.clip(keep, 0.0, 1.0) * 2.0**32, 2.0**32 - 1).astype(np.uint32)
     # A column of full height must never point elsewhere, whatever the last random word is.
     alias = np.where(threshold == 2**32 - 1, np.arange(n), alias)
-    return Table(jnp.int32(first), jnp.asarray(threshold), jnp.asarray(alias, jnp.int32))
+    with jax.ensure_compile_time_eval():  # tables are cached: they must not hold tracers
+        return Table(jnp.int32(first), jnp.asarray(threshold), jnp.asarray(alias, jnp.int32))
+
+
+def centred_table(pmf: NDArray[np.float64]) -> Table:
+    """The alias table of a law on an odd number of integers around zero."""
+    return table(-(len(pmf) // 2), pmf)
 
 
 def fold(pmf: NDArray[np.float64], count: int) -> NDArray[np.float64]:

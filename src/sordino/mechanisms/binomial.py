@@ -8,7 +8,6 @@ The sum of M messages' noise is Bin(M N, 1/2) - M N/2 exactly.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -16,15 +15,13 @@ import jax
 import numpy as np
 
 from sordino.errors import require
-from sordino.mechanisms._lattice import QuantizedMessages, QuantizedRequest, require_made_for, sensitivities
-from sordino.mechanisms._table import Table, table
+from sordino.mechanisms._lattice import QuantizedMessages, QuantizedRequest, require_lattice, sensitivities
+from sordino.mechanisms._table import Table, centred_table
 from sordino.mechanisms.request import NoiseContext
-from sordino.privacy.binomial import binomial_bits, binomial_event, cpsgd_coins
-from sordino.privacy.coins import log_binomial_pmf
+from sordino.privacy.binomial import binomial_bits, binomial_event, cpsgd_coins, log_binomial_pmf
+from sordino.privacy.quantized import Sensitivities
 from sordino.pytrees import pytree
-from sordino.types import Event, Key, Limited, Relation
-
-__all__ = ["Binomial", "BinomialRequest", "binomial"]
+from sordino.types import Event, Key, Relation
 
 USUAL_DELTA = 1e-6  # of a message
 
@@ -32,27 +29,19 @@ USUAL_DELTA = 1e-6  # of a message
 @pytree
 @dataclass(frozen=True)
 class Binomial(QuantizedMessages):
-    """See the module."""
+    """N fair coins of noise on a quantised vector."""
 
     coins: int = field(metadata={"static": True})  # N, even
     failure: float = field(metadata={"static": True})  # delta that a message spends on the tails
-    mu: float | None = field(metadata={"static": True})
 
     name = "binomial"
 
-    def add_noise(self, key: Key, integers: jax.Array) -> jax.Array:
-        """Line 4, in whole numbers."""
-        return integers + _coins_table(self.coins).draw(key, integers.shape)
-
     def noise_of_sum(self, key: Key, shape: tuple[int, ...], count: int) -> jax.Array:
-        """Exactly `count` times the coins."""
         return _coins_table(self.coins * count).draw(key, shape)
 
-    def event(self, bounder: Limited, relation: Relation, d: int) -> Event:
+    def cost(self, bounds: Sensitivities) -> Event:
         """The proven concentrated bound, not cpSGD's Theorem 1."""
-        require_made_for(bounder, self.bound, d, self.d)
-        bounds = sensitivities(d, self.levels, relation, self.mu)
-        return bounds.stated(binomial_event(self.coins, bounds, self.failure))
+        return binomial_event(self.coins, bounds, self.failure)
 
     @property
     def symbol_bits(self) -> int:
@@ -75,8 +64,7 @@ def binomial(
 
     Theorem 1's epsilon is a claim; `event` says what the coins certify.
     """
-    require(0 < bound < math.inf, "bound", bound, "must be finite and positive")
-    require(isinstance(levels, int) and levels >= 1, "levels", levels, "must be a whole number, at least 1")
+    require_lattice(levels, bound)
     require(0 < delta < 1, "delta", delta, "must lie in (0, 1)")
     require((coins is None) != (epsilon is None), "coins", coins, "give either coins or epsilon")
     bounds = sensitivities(d, levels, relation, mu)
@@ -84,7 +72,7 @@ def binomial(
         assert epsilon is not None
         coins = cpsgd_coins(epsilon, bounds, delta)
     require(isinstance(coins, int) and coins >= 2, "coins", coins, "must be a whole number, at least 2")
-    return Binomial(bound, d, levels, coins + coins % 2, delta / 10, mu)
+    return Binomial(bound, d, levels, mu, coins + coins % 2, delta / 10)
 
 
 @dataclass(frozen=True)
@@ -94,7 +82,6 @@ class BinomialRequest(QuantizedRequest):
     name = "binomial"
 
     def calibrate(self, context: NoiseContext) -> Binomial:
-        """The coins that a message needs."""
         assert self.levels is not None
         return binomial(
             d=context.d,
@@ -109,6 +96,4 @@ class BinomialRequest(QuantizedRequest):
 
 @lru_cache(maxsize=8)
 def _coins_table(coins: int) -> Table:
-    log_p = log_binomial_pmf(coins)
-    with jax.ensure_compile_time_eval():
-        return table(-(math.floor(len(log_p) / 2)), np.exp(log_p))
+    return centred_table(np.exp(log_binomial_pmf(coins)))

@@ -40,8 +40,6 @@ from sordino.types import (
     Vector,
 )
 
-__all__ = ["Gaussian", "GaussianRequest", "OwnGaussian", "gaussian", "scaled_std"]
-
 
 @pytree
 @dataclass(frozen=True)
@@ -54,7 +52,6 @@ class Gaussian(Mechanism):
     estimates_squared_norm = True
 
     def message(self, key: Key, vector: Vector) -> Message:
-        """c = Delta + N(0, noise_std^2 I)."""
         return Message(vector + self.noise_std * jax.random.normal(key, vector.shape, vector.dtype))
 
     def aggregate(self, key: Key, total: Vector, sum_of_squared_norms: jax.Array | None, count: int) -> Aggregate:
@@ -78,19 +75,16 @@ class Gaussian(Mechanism):
         return jnp.vdot(c, c) - c.shape[0] * self.noise_std**2
 
     def event(self, bounder: Limited, relation: Relation, d: int) -> Event:
-        """noise_multiplier = noise_std / sensitivity."""
         if float(self.noise_std) == 0:
             return events.NonPrivate("the noise std is 0")
         return events.Gaussian(float(self.noise_std) / float(bounder.sensitivity(relation)))
 
     @property
     def gaussian_std(self) -> Scalar:
-        """The std itself."""
         return self.noise_std
 
     @property
     def summary(self) -> Mapping[str, float]:
-        """The std."""
         return {"noise_std": float(self.noise_std)}
 
 
@@ -102,7 +96,6 @@ class OwnGaussian(Mechanism):
     name = "gaussian"
 
     def for_client(self, numbers: ClientNumbers | None) -> Gaussian:
-        """The noise of one client."""
         assert numbers is not None
         return Gaussian(numbers.noise_std)
 
@@ -134,7 +127,6 @@ class GaussianRequest(ScaledRequest):
     name = "gaussian"
 
     def check(self, trust: Trust, epsilon: object, delta: object) -> None:
-        """A known calibration, and what it needs."""
         known = f"use one of {', '.join(CALIBRATIONS)}"
         require(self.calibration in CALIBRATIONS, "calibration", self.calibration, known)
         if self.calibration == "norm-ec":

@@ -17,8 +17,6 @@ from sordino.privacy import events
 from sordino.pytrees import pytree
 from sordino.types import Aggregate, Event, Key, Limited, Mechanism, Message, Relation, Scalar, Vector
 
-__all__ = ["Laplace", "LaplaceRequest", "laplace"]
-
 
 @pytree
 @dataclass(frozen=True)
@@ -30,7 +28,6 @@ class Laplace(Mechanism):
     name = "laplace"
 
     def message(self, key: Key, vector: Vector) -> Message:
-        """c = Delta + Laplace(b)^d."""
         return Message(vector + self.noise_scale * jax.random.laplace(key, vector.shape, vector.dtype))
 
     def aggregate(self, key: Key, total: Vector, sum_of_squared_norms: jax.Array | None, count: int) -> Aggregate:
@@ -77,7 +74,6 @@ class LaplaceRequest(ScaledRequest):
         return laplace(context.target.least(lambda z: context.round_cost(laplace(z * l1))) * l1)
 
     def figures(self, mechanism: Mechanism, context: NoiseContext) -> Mapping[str, float]:
-        """The noise scale over the L1 sensitivity."""
         assert isinstance(mechanism, Laplace)
         l1 = float(context.bound.sensitivity(context.relation)) * math.sqrt(context.d)
         return {"noise_multiplier": float(mechanism.noise_scale) / l1}

@@ -13,8 +13,6 @@ from sordino.privacy import events
 from sordino.pytrees import pytree
 from sordino.types import Aggregate, Event, Key, Limited, Mechanism, Message, Relation, Trust, Vector
 
-__all__ = ["NoNoise", "NoNoiseRequest", "none"]
-
 
 @pytree
 @dataclass(frozen=True)
@@ -25,19 +23,15 @@ class NoNoise(Mechanism):
     estimates_squared_norm = True
 
     def message(self, key: Key, vector: Vector) -> Message:
-        """c = Delta."""
         return Message(vector)
 
     def aggregate(self, key: Key, total: Vector, sum_of_squared_norms: jax.Array | None, count: int) -> Aggregate:
-        """The statistics themselves."""
         return Aggregate(total, sum_of_squared_norms, sum_of_squared_norms)
 
     def squared_norm(self, message: Message) -> jax.Array:
-        """||c||^2 itself."""
         return jnp.vdot(message.vector, message.vector)
 
     def event(self, bounder: Limited, relation: Relation, d: int) -> Event:
-        """epsilon is infinite."""
         return events.NonPrivate()
 
 
@@ -53,9 +47,7 @@ class NoNoiseRequest(NoiseRequest):
     name = "none"
 
     def check(self, trust: Trust, epsilon: object, delta: object) -> None:
-        """Without noise there is no epsilon."""
         require(epsilon is None, "mechanism", "none", "without noise no epsilon can be met: leave epsilon out")
 
     def calibrate(self, context: NoiseContext) -> NoNoise:
-        """Nothing to calibrate."""
         return none()

@@ -7,6 +7,7 @@
 V is drawn through its coordinate along u: with S ~ U(0, q) w.p. p, else U(q, 1), and Beta(1/2, (d-1)/2) the law of the
 squared coordinate of a uniform point, t = +-sqrt(its upper quantile at 2 min(S, 1 - S)), V = t u + sqrt(1 - t^2) w with
 w uniform on the unit sphere orthogonal to u. t is computed in float64 on the host. No exact law of the sum is known.
+The paper prints "w.p. gamma" in the first line, a misprint: Z would be biased.
 """
 
 from __future__ import annotations
@@ -27,8 +28,6 @@ from sordino.privacy import events
 from sordino.privacy.privunit import PrivUnitConstants, privunit_constants
 from sordino.pytrees import pytree
 from sordino.types import Event, Key, Limited, Mechanism, Message, Relation, Trust, Vector
-
-__all__ = ["PrivUnit", "PrivUnitRequest", "privunit"]
 
 
 @pytree
@@ -130,13 +129,11 @@ class PrivUnitRequest(MessageRequest):
     needed = ("message_eps0", "message_eps1", "message_eps2")
 
     def check(self, trust: Trust, epsilon: object, delta: object) -> None:
-        """A client's own noise."""
         remedy = "privunit noise is added by each client: set trust to local"
         require(trust is Trust.LOCAL, "trust", trust, remedy)
         super().check(trust, epsilon, delta)
 
     def calibrate(self, context: NoiseContext) -> PrivUnit:
-        """The cap and the levels that the budgets give."""
         assert self.message_eps0 is not None
         assert self.message_eps1 is not None
         assert self.message_eps2 is not None

@@ -22,15 +22,13 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from sordino.errors import InvalidInput, require
-from sordino.mechanisms._lattice import QuantizedMessages, QuantizedRequest, require_made_for, sensitivities
-from sordino.mechanisms._table import LARGEST_TABLE, Table, fold, table
+from sordino.mechanisms._lattice import QuantizedMessages, QuantizedRequest, require_lattice, sensitivities
+from sordino.mechanisms._table import LARGEST_TABLE, Table, centred_table, fold, table
 from sordino.mechanisms.request import NoiseContext
-from sordino.privacy.quantized import Calibration, calibrate_quantized
+from sordino.privacy.quantized import Calibration, Sensitivities, calibrate_quantized
 from sordino.privacy.tdl import tdl_pmf
 from sordino.pytrees import pytree
-from sordino.types import Event, Key, Limited, Relation
-
-__all__ = ["Qtdl", "QtdlRequest", "qtdl"]
+from sordino.types import Event, Key, Relation
 
 _DIGIT = 2**16
 _WIDEST_TABLE = 2.0**12  # stds whose table stays in the cache
@@ -39,10 +37,9 @@ _WIDEST_TABLE = 2.0**12  # stds whose table stays in the cache
 @pytree
 @dataclass(frozen=True)
 class Qtdl(QuantizedMessages):
-    """See the module."""
+    """Integer noise of a calibrated law on a quantised vector."""
 
     calibration: Calibration = field(metadata={"static": True})
-    mu: float | None = field(metadata={"static": True})  # of the assumed sensitivities, None for the worst case
 
     name = "qtdl"
 
@@ -60,15 +57,11 @@ class Qtdl(QuantizedMessages):
         """
         return _folded(self.calibration, count).draw(key, shape)
 
-    def event(self, bounder: Limited, relation: Relation, d: int) -> Event:
-        """The noise against the sensitivities of the quantised vector under `relation`."""
-        require_made_for(bounder, self.bound, d, self.d)
-        bounds = sensitivities(d, self.levels, relation, self.mu)
-        return bounds.stated(self.calibration.event_under(bounds))
+    def cost(self, bounds: Sensitivities) -> Event:
+        return self.calibration.event_under(bounds)
 
     @property
     def symbol_bits(self) -> int:
-        """t."""
         return self.calibration.bits
 
 
@@ -87,13 +80,12 @@ def qtdl(
 
     `mu` replaces the worst-case sensitivities by the paper's eq. (6), which nothing enforces.
     """
-    require(0 < bound < math.inf, "bound", bound, "must be finite and positive")
-    require(isinstance(levels, int) and levels >= 1, "levels", levels, "must be a whole number, at least 1")
+    require_lattice(levels, bound)
     require(0 < epsilon < math.inf, "epsilon", epsilon, "must be finite and positive")
     calibration = calibrate_quantized(sensitivities(d, levels, relation, mu), epsilon, delta, noise)
     if calibration.bits > 31:
         raise InvalidInput("levels", levels, f"{calibration.bits} bits a coordinate do not fit int32: use fewer levels")
-    return Qtdl(bound, d, levels, calibration, mu)
+    return Qtdl(bound, d, levels, mu, calibration)
 
 
 @dataclass(frozen=True)
@@ -101,10 +93,6 @@ class QtdlRequest(QuantizedRequest):
     """[privacy] mechanism = "qtdl".
 
     Args:
-      message_epsilon: of each message (with trust central, of the sum).
-      levels: s, quantisation levels.
-      message_delta: of each message.
-      mu: assume the sensitivities of the paper's eq. (6), which nothing enforces.
       noise: the law: "best", "gaussian", "truncated-laplace", "laplace" or "theorem-1".
     """
 
@@ -113,7 +101,6 @@ class QtdlRequest(QuantizedRequest):
     name = "qtdl"
 
     def calibrate(self, context: NoiseContext) -> Qtdl:
-        """The law and the range that a message needs."""
         assert self.message_epsilon is not None
         assert self.levels is not None
         return qtdl(
@@ -129,7 +116,6 @@ class QtdlRequest(QuantizedRequest):
 
 
 def _noise(key: Key, calibration: Calibration, shape: tuple[int, ...]) -> jax.Array:
-    """int32 noise of the calibrated law."""
     if calibration.law == "gaussian":
         return _rounded_gaussian(key, calibration.noise_std, shape)
     assert calibration.alpha is not None
@@ -164,9 +150,7 @@ def _discrete_laplace(key: Key, alpha: float, shape: tuple[int, ...]) -> jax.Arr
 
 @lru_cache(maxsize=8)
 def _rounded_gaussian_table(std: float) -> Table:
-    pmf = _rounded_gaussian_pmf(std)
-    with jax.ensure_compile_time_eval():
-        return table(-(len(pmf) // 2), pmf)
+    return centred_table(_rounded_gaussian_pmf(std))
 
 
 @lru_cache(maxsize=8)
@@ -174,22 +158,17 @@ def _laplace_tables(alpha: float) -> tuple[Table, Table]:
     """Of digit, P ~ e^(-alpha digit), and of carry = k or -1 - k, P ~ e^(-alpha 2^16 k) and e^-alpha times as much."""
     digit = np.exp(-alpha * np.arange(_DIGIT))
     up = np.exp(-alpha * _DIGIT * np.arange(_DIGIT // 2))
-    with jax.ensure_compile_time_eval():
-        return table(0, digit), table(-len(up), np.concatenate([math.exp(-alpha) * up[::-1], up]))
+    return table(0, digit), table(-len(up), np.concatenate([math.exp(-alpha) * up[::-1], up]))
 
 
 @lru_cache(maxsize=8)
 def _tdl_table(m: int, alpha: float) -> Table:
-    with jax.ensure_compile_time_eval():
-        return table(-m, tdl_pmf(m, alpha))
+    return centred_table(tdl_pmf(m, alpha))
 
 
 @lru_cache(maxsize=8)
 def _folded(calibration: Calibration, count: int) -> Table:
-    """The law of the sum of `count` noises."""
-    pmf = fold(_noise_pmf(calibration), count)
-    with jax.ensure_compile_time_eval():
-        return table(-(len(pmf) // 2), pmf)
+    return centred_table(fold(_noise_pmf(calibration), count))
 
 
 def _noise_pmf(calibration: Calibration) -> NDArray[np.float64]:

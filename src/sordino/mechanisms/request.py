@@ -10,8 +10,6 @@ from sordino.errors import InvalidInput, require
 from sordino.privacy.calibration import Target
 from sordino.types import Bounder, Event, Mechanism, Relation, Trust
 
-__all__ = ["MessageRequest", "NoiseContext", "NoiseRequest", "ScaledRequest"]
-
 
 @dataclass(frozen=True)
 class NoiseContext:
@@ -24,7 +22,6 @@ class NoiseContext:
     round_cost: Callable[[Mechanism], Event]  # of all releases of a round with this mechanism
 
     def message_cost(self, mechanism: Mechanism) -> Event:
-        """What one message costs one unit."""
         return mechanism.event(self.bound, self.relation, self.d)
 
 
@@ -59,7 +56,6 @@ class ScaledRequest(NoiseRequest):
     noise_multiplier: float | None = None
 
     def check(self, trust: Trust, epsilon: object, delta: object) -> None:
-        """Either a target or the noise itself."""
         remedy = "give either epsilon (with delta) or noise_multiplier, not both and not neither"
         require((epsilon is None) != (self.noise_multiplier is None), "epsilon", epsilon, remedy)
         require(epsilon is None or delta is not None, "delta", delta, "give delta with epsilon")
@@ -71,7 +67,6 @@ class MessageRequest(NoiseRequest):
     needed: ClassVar[tuple[str, ...]]
 
     def check(self, trust: Trust, epsilon: object, delta: object) -> None:
-        """The budget of a message, not of all rounds."""
         remedy = f"{self.name} is calibrated a message at a time: give {', '.join(self.needed)}"
         if epsilon is not None:
             raise InvalidInput("epsilon", epsilon, remedy)

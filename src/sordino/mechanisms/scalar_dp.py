@@ -5,8 +5,9 @@
     r^  <- a (J^ - b)
     s^  <- (r^^2 - c2 r^ - c3) / (1 + c1)                                            E s^ <= r^2
 
-Algorithm 5 tells the sign of r^ by whether |r^|/a + b is a whole number, which rounding spoils. J^ is part of the
-private output, so it may simply travel; where it does not, the nearest a |j - b| is found.
+The paper prints k = e^ceil(eps2/3), a misprint: that is no whole number. Its Algorithm 5 tells the sign of r^ by
+whether |r^|/a + b is a whole number, which rounding spoils. J^ is part of the private output, so it may simply travel;
+where it does not, the nearest a |j - b| is found.
 """
 
 from __future__ import annotations
@@ -19,12 +20,9 @@ import jax
 import jax.numpy as jnp
 
 from sordino.errors import Refused
-from sordino.privacy.events import Event
 from sordino.privacy.privunit import ScalarDPConstants, scalar_dp_constants
 from sordino.pytrees import pytree
-from sordino.types import Key
-
-__all__ = ["NoisyNorm", "ScalarDP", "scalar_dp"]
+from sordino.types import Event, Key
 
 
 class NoisyNorm(NamedTuple):
@@ -55,7 +53,6 @@ class ScalarDP:
         return NoisyNorm(self.value(level), level)
 
     def value(self, level: jax.Array) -> jax.Array:
-        """r^ = a (J^ - b)."""
         return self.constants.a * (level - self.constants.b)
 
     def level_of(self, magnitude: jax.Array) -> jax.Array:
@@ -75,12 +72,10 @@ class ScalarDP:
 
     @property
     def event(self) -> Event:
-        """eps2-DP, with its exact loss."""
         return self.constants.event
 
     @property
     def bits(self) -> int:
-        """Bits of the level."""
         return self.constants.k.bit_length()
 
 

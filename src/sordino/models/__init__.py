@@ -1,7 +1,7 @@
-"""Models: a loss over a batch of records, and where its parameters start. One model a file, or any loss of your own.
+"""Models: a loss over a batch of records, and its first parameters. One model a file, or any loss of your own.
 
-`get("mlp:300,300", (784,), 10)` finds a model by name. A name, then a colon and what it takes there: hidden sizes and
-then its norm, as in `mlp:300,300,batch`, or norm and number format of `resnet20:batch,bfloat16`.
+`get("mlp:300,300", (784,), 10)` finds a model by name. Options follow the name after a colon: hidden sizes and the norm
+in `mlp:300,300,batch`, the norm and the number format in `resnet20:batch,bfloat16`.
 """
 
 from __future__ import annotations
@@ -9,60 +9,35 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from itertools import takewhile
-from typing import Any
 
 from sordino.errors import InvalidInput, require
-from sordino.models.cnn import cnn, cnn_small
-from sordino.models.linear import linear, moreau
-from sordino.models.logistic import logistic
-from sordino.models.mlp import mlp
-from sordino.models.model import (
-    Batch,
-    FlatLoss,
-    Linear,
-    Model,
-    Params,
-    classifier,
-    cross_entropy,
-    flat,
-    from_loss,
-    linear_of,
-    shapes_of,
-    weighted_mean,
-)
-from sordino.models.resnet20 import resnet20
-
-__all__ = [
-    "MODELS",
-    "Batch",
-    "FlatLoss",
-    "Linear",
-    "Model",
-    "Params",
-    "classifier",
-    "cnn",
-    "cnn_small",
-    "cross_entropy",
-    "flat",
-    "from_loss",
-    "get",
-    "linear",
-    "linear_of",
-    "logistic",
-    "mlp",
-    "moreau",
-    "resnet20",
-    "shapes_of",
-    "weighted_mean",
-]
+from sordino.models.cnn import cnn as cnn
+from sordino.models.cnn import cnn_small as cnn_small
+from sordino.models.linear import linear as linear
+from sordino.models.linear import moreau as moreau
+from sordino.models.logistic import logistic as logistic
+from sordino.models.mlp import mlp as mlp
+from sordino.models.model import Batch as Batch
+from sordino.models.model import FlatLoss as FlatLoss
+from sordino.models.model import Linear as Linear
+from sordino.models.model import Model as Model
+from sordino.models.model import Params as Params
+from sordino.models.model import classifier as classifier
+from sordino.models.model import cross_entropy as cross_entropy
+from sordino.models.model import flat as flat
+from sordino.models.model import from_loss as from_loss
+from sordino.models.model import linear_of as linear_of
+from sordino.models.model import shapes_of as shapes_of
+from sordino.models.model import weighted_mean as weighted_mean
+from sordino.models.resnet20 import resnet20 as resnet20
 
 MODELS: dict[str, Callable[..., Model]] = {
     make.__name__.replace("_", "-"): make for make in (cnn, cnn_small, logistic, mlp, resnet20)
 }
 
 
-def get(name: str, input_shape: tuple[int, ...], classes: int, **options: Any) -> Model:
-    """Return the model that `name` spells, for records of `input_shape` and labels 0 .. classes - 1."""
+def get(name: str, input_shape: tuple[int, ...], classes: int, **options: object) -> Model:
+    """Return the model called `name`, for records of `input_shape` and labels 0, ..., classes - 1."""
     word, colon, sizes = name.partition(":")
     word = word.strip().lower().replace("_", "-")
     require(word in MODELS, "model", name, "use one of " + ", ".join(MODELS) + " (mlp with its sizes: 'mlp:300,300')")
@@ -80,20 +55,16 @@ def get(name: str, input_shape: tuple[int, ...], classes: int, **options: Any) -
     return MODELS[word](shape, classes, **options)
 
 
-def _spelled(name: str, known: list[str], text: str) -> dict[str, Any]:
-    """The options behind the colon of a model's name, in their order; hidden sizes are as many as there are numbers."""
+def _spelled(name: str, known: list[str], text: str) -> dict[str, object]:
+    """The options after the colon of a model's name, in their order; all leading numbers are hidden sizes."""
     words = [word.strip() for word in text.split(",")]
     if not known:
-        raise InvalidInput("model", name, "it takes no sizes; drop what follows the colon")
-    found: dict[str, Any] = {}
+        raise InvalidInput("model", name, "it has no options: leave out the colon and the text after it")
+    found: dict[str, object] = {}
     if "hidden" in known:
-        sizes = list(takewhile(_is_number, words))
+        sizes = list(takewhile(lambda word: word.removeprefix("-").isdecimal(), words))
         found["hidden"] = tuple(int(size) for size in sizes)
         words, known = words[len(sizes) :], [option for option in known if option != "hidden"]
         require(bool(sizes), "model", name, "write the hidden sizes as in 'mlp:300,300'")
     require(len(words) <= len(known), "model", name, "at most " + ", ".join(known) + " may follow the colon")
     return found | dict(zip(known, words, strict=False))
-
-
-def _is_number(word: str) -> bool:
-    return word.removeprefix("-").isdecimal()

@@ -1,4 +1,4 @@
-"""Layers whose channels are standardised: what follows, and the statistics of a batch."""
+"""Normalization: the statistics of a batch, and the scale and shift after it."""
 
 from __future__ import annotations
 
@@ -9,23 +9,21 @@ import jax.numpy as jnp
 
 from sordino.models.model import Array
 
-__all__ = ["Norm", "by_batch", "identity"]
-
 
 class Norm(NamedTuple):
-    """What follows the standardisation of a channel."""
+    """The scale and shift of each channel after its standardisation."""
 
     scale: Array
     shift: Array
 
 
 def identity(channels: int) -> Norm:
-    """Scale 1 and shift 0, where training starts."""
+    """Scale 1 and shift 0, the start of training."""
     return Norm(jnp.ones(channels, jnp.float32), jnp.zeros(channels, jnp.float32))
 
 
 def by_batch(x: Array, weight: Array) -> Array:
-    """[C, ..., N], each channel with mean 0 and variance 1 over pixels and records; padding counts only when alone."""
+    """[C, ..., N], each channel with mean 0 and variance 1 over pixels and records that are not padding, if any."""
     weight = weight.astype(x.dtype)
     total = jnp.sum(weight)
     share = jnp.where(total > 0, weight / jnp.maximum(total, jnp.finfo(x.dtype).tiny), 1 / len(weight))

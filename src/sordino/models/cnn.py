@@ -14,14 +14,12 @@ import jax
 
 from sordino.errors import require
 from sordino.models._convolution import conv2d, max_pool2d
-from sordino.models.mlp import Dense, dense, uniform
+from sordino.models.mlp import Dense, dense_layers, uniform
 from sordino.models.model import Array, Model, classifier
 from sordino.types import Key
 
-__all__ = ["CNN", "Conv", "cnn", "cnn_small"]
-
 SIDE, KERNEL, POOLED = 28, 4, 4  # 28 -conv-> 25 -pool-> 12 -conv-> 9 -pool-> 4
-CHUNK = 500  # records that predict takes at a time
+CHUNK = 500  # records in one step of predict
 
 
 class Conv(NamedTuple):
@@ -52,19 +50,15 @@ def cnn_small(input_shape: tuple[int, ...], classes: int) -> Model:
 def _network(
     name: str, input_shape: tuple[int, ...], *, channels: tuple[int, int], hidden: tuple[int, ...], classes: int
 ) -> Model:
-    shapes = ((SIDE, SIDE), (SIDE, SIDE, 1), (1, SIDE, SIDE), (SIDE * SIDE,))  # all the same numbers in one order
-    remedy = f"{name} takes grey 28 x 28 images; reshape to (28, 28), or use mlp, logistic or resnet20"
+    shapes = ((SIDE, SIDE), (SIDE, SIDE, 1), (1, SIDE, SIDE), (SIDE * SIDE,))  # the same numbers in the same order
+    remedy = f"{name} takes grey 28 x 28 images: reshape to (28, 28), or use mlp, logistic or resnet20"
     require(input_shape in shapes, "input_shape", input_shape, remedy)
     sizes = (channels[1] * POOLED * POOLED, *hidden, classes)
 
     def init(key: Key) -> CNN:
         key_first, key_second, key_dense = jax.random.split(key, 3)
-        layers = zip(jax.random.split(key_dense, len(sizes) - 1), sizes[:-1], sizes[1:], strict=True)
-        return CNN(
-            _conv(key_first, 1, channels[0]),
-            _conv(key_second, channels[0], channels[1]),
-            tuple(dense(k, inputs, outputs) for k, inputs, outputs in layers),
-        )
+        first, second = _conv(key_first, 1, channels[0]), _conv(key_second, *channels)
+        return CNN(first, second, dense_layers(key_dense, sizes))
 
     def logits(params: CNN, x: Array, weight: Array) -> Array:
         del weight

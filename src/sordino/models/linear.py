@@ -24,9 +24,7 @@ from sordino.errors import require
 from sordino.models.model import Array, Batch, Model, Params, from_loss, weighted_mean
 from sordino.types import Key
 
-__all__ = ["linear", "moreau"]
-
-# phi, and the curvature in s of those that are smooth.
+# phi, and its curvature in s if it is smooth.
 _LOSSES: dict[str, tuple[Callable[[Array, Array], Array], float | None]] = {
     "ridge": (lambda s, y: 0.5 * (s - y) ** 2, 1.0),
     "logit": (lambda s, y: jax.nn.softplus(-y * s), 0.25),
@@ -36,11 +34,11 @@ _LOSSES: dict[str, tuple[Callable[[Array, Array], Array], float | None]] = {
 
 
 def linear(loss: str, d: int, *, smoothing: float | None = None) -> Model:
-    """phi(<w, x>, y) with w in R^d from zero; `smoothing` is beta of its Moreau envelope, of absolute and hinge."""
+    """phi(<w, x>, y) with w in R^d, starting at zero; `smoothing` is beta of the Moreau envelope (absolute, hinge)."""
     require(loss in _LOSSES, "loss", loss, "use one of " + ", ".join(_LOSSES))
     phi, curvature = _LOSSES[loss]
     require(smoothing is None or smoothing > 0, "smoothing", smoothing, "must be positive")
-    require(smoothing is None or curvature is None, "smoothing", smoothing, f"{loss} is smooth already: leave out")
+    require(smoothing is None or curvature is None, "smoothing", smoothing, f"{loss} is already smooth: leave it out")
 
     def init(key: Key) -> Array:
         del key
@@ -67,7 +65,7 @@ def moreau(model: Model, beta: float, *, steps: int = 50) -> Model:
 
     h(v) = f(v) + (beta/2) ||w - v||^2 is beta-strongly convex. With steps 2 / (beta (k + 2)) and the mean of the
     iterates weighted by k + 1, ||v - v*||^2 <= 4 L^2 / (beta^2 (steps + 1)), so the gradient beta (w - v) is off by at
-    most 2 L / sqrt(steps + 1). The error costs accuracy, not privacy: each record's gradient is clipped all the same.
+    most 2 L / sqrt(steps + 1). The error affects accuracy, not privacy: each record's gradient is clipped afterwards.
     """
     require(beta > 0, "beta", beta, "must be positive")
     require(steps >= 1, "steps", steps, "must be at least 1")

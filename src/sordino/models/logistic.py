@@ -1,4 +1,4 @@
-"""Multinomial logistic regression: one affine map, from zero, with a convex loss."""
+"""Multinomial logistic regression: one affine map that starts at zero, with a convex loss."""
 
 from __future__ import annotations
 
@@ -10,15 +10,13 @@ from sordino.models.mlp import Dense
 from sordino.models.model import Array, Linear, Model, classifier, loss_of_scores
 from sordino.types import Key
 
-__all__ = ["logistic"]
-
 
 def logistic(input_shape: tuple[int, ...], classes: int) -> Model:
     """Return softmax regression on the flattened record, d = (inputs + 1) classes."""
     inputs = math.prod(input_shape)
 
     def init(key: Key) -> Dense:
-        del key  # a convex loss needs no luck
+        del key  # deterministic: start at zero
         return Dense(jnp.zeros((classes, inputs), jnp.float32), jnp.zeros(classes, jnp.float32))
 
     def logits(params: Dense, x: Array, weight: Array) -> Array:

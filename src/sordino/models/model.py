@@ -1,7 +1,7 @@
-"""What a model is: `init` makes parameters, `loss` is the weighted mean over a batch, `predict` gives logits.
+"""A model: `init` makes parameters, `loss` is the weighted mean over a batch, `predict` gives logits.
 
 Clients hold different numbers of records, so batches are padded to one length. A record of weight 0 is padding: it
-changes neither the loss nor the gradient. L2 regularisation is no part of a model; local training decays weights.
+changes neither the loss nor the gradient. L2 regularisation is not part of a model; local training decays weights.
 """
 
 from __future__ import annotations
@@ -17,22 +17,6 @@ from jax.flatten_util import ravel_pytree
 
 from sordino.errors import require
 from sordino.types import Key, Vector
-
-__all__ = [
-    "Batch",
-    "FlatLoss",
-    "Linear",
-    "Model",
-    "Params",
-    "classifier",
-    "cross_entropy",
-    "flat",
-    "from_loss",
-    "linear_of",
-    "loss_of_scores",
-    "shapes_of",
-    "weighted_mean",
-]
 
 Params: TypeAlias = Any  # a pytree of float32 arrays
 Array: TypeAlias = jax.Array
@@ -54,13 +38,13 @@ class Linear(NamedTuple):
 
 
 class Model(NamedTuple):
-    """A loss, where its parameters start, and what it predicts."""
+    """A loss, its first parameters and its predictions."""
 
     init: Callable[[Key], Params]
     loss: Callable[[Params, Batch], Array]  # sum_i w_i l_i / sum_i w_i
     predict: Callable[[Params, Array], Array] | None  # x -> logits; None for a loss without classes
     name: str
-    linear: Linear | None = None  # where the loss sees the parameters through affine scores only
+    linear: Linear | None = None  # if the loss depends on the parameters through affine scores only
     smoothness: Callable[[float], float] | None = None  # bound on the features' norm -> beta of a record's loss
 
 
@@ -72,7 +56,7 @@ def from_loss(
 ) -> Model:
     """Return a model made of your own functions.
 
-    `loss` must weigh records by `batch.weight`, for which there is `weighted_mean`; `init` must return float32.
+    `loss` must weight records by `batch.weight`, for instance with `weighted_mean`; `init` must return float32.
     """
     for field, function in (("init", init), ("loss", loss)):
         require(callable(function), field, function, "pass a function")
@@ -81,7 +65,7 @@ def from_loss(
 
 
 def flat(model: Model, key: Key) -> tuple[Vector, Callable[[Vector], Params]]:
-    """Return the first parameters as one vector, and the function that gives a vector its shapes back."""
+    """Return the first parameters as one vector, and the function from a vector to the model's shapes."""
     params = model.init(key)
     leaves = jax.tree.leaves(params)
     require(bool(leaves), "init", params, "return at least one array of parameters")
@@ -91,7 +75,7 @@ def flat(model: Model, key: Key) -> tuple[Vector, Callable[[Vector], Params]]:
     return ravel_pytree(params)
 
 
-@dataclass(frozen=True, eq=False)  # as a function, equal to itself alone: programs are compiled once for it
+@dataclass(frozen=True, eq=False)  # compared by identity, like a function, so that JAX compiles once for it
 class FlatLoss:
     """A model's loss as a function of one vector."""
 
@@ -100,32 +84,31 @@ class FlatLoss:
     linear: Linear | None = None
 
     def __call__(self, w: Vector, batch: Batch) -> Array:
-        """The mean loss over a batch."""
         return self.loss(self.unravel(w), batch)
 
 
 def shapes_of(
     loss: Callable[[Vector, Batch], Array],
 ) -> tuple[Callable[[Vector], Params], Callable[[Params, Batch], Array]]:
-    """(unravel, loss on the model's own shapes) of a loss of one vector; the vector itself where it has no other."""
+    """(unravel, loss on the model's own shapes) of a loss of one vector; the identity if it has no shapes."""
     if isinstance(loss, FlatLoss):
         return loss.unravel, loss.loss
     return lambda w: w, loss
 
 
 def linear_of(loss: Callable[[Vector, Batch], Array]) -> Linear | None:
-    """What a loss of one vector knows of affine scores, None where it has none."""
+    """The affine scores of a loss of one vector, or None."""
     return loss.linear if isinstance(loss, FlatLoss) else None
 
 
 def weighted_mean(values: Array, weight: Array) -> Array:
-    """sum_i w_i v_i / sum_i w_i, and 0 where no record has weight."""
+    """sum_i w_i v_i / sum_i w_i, and 0 if no record has weight."""
     weight = weight.astype(values.dtype)
     return jnp.sum(weight * values) / jnp.maximum(jnp.sum(weight), jnp.finfo(values.dtype).tiny)
 
 
 def cross_entropy(logits: Array, labels: Array) -> Array:
-    """-log softmax(logits)[label], one number a record; NaN, gradient included, where there is no such class."""
+    """-log softmax(logits)[label] of each record; NaN, also in the gradient, for labels without a class."""
     require(jnp.issubdtype(labels.dtype, jnp.integer), "labels", str(labels.dtype), "use whole numbers from 0")
     classes = logits.shape[-1]
     chosen = jnp.sum(logits * jax.nn.one_hot(labels, classes, dtype=logits.dtype), axis=-1)
@@ -149,7 +132,7 @@ def classifier(
 ) -> Model:
     """Return the model of `logits(params, x, weight)` under cross-entropy.
 
-    `predict` works through `chunk` records at a time, so that a whole test set fits into memory.
+    `predict` takes `chunk` records at a time, so that a large test set fits into memory.
     """
 
     def loss(params: Params, batch: Batch) -> Array:

@@ -1,15 +1,15 @@
 """ResNet-20 for small colour images (He, Zhang, Ren and Sun 2016, Section 4.2), shortcuts without parameters.
 
-Weights start normal with the variance 2 / fan_in of He et al. 2015, in the last layer too. Kernels see one pixel of
-zeros around an image, so that where the width doubles their centre lies on the pixel that the shortcut keeps.
+Weights start normal with the variance 2 / fan_in of He et al. 2015, also in the last layer. Images are padded by one
+pixel of zeros, so that where the width doubles the centre of a kernel lies on the pixel that the shortcut keeps.
 
-Statistics of a batch are shared by its records. A running mean that the server averaged would be one more message
-computed from private data, without bound or noise, so this network keeps none:
+Running averages of batch statistics, averaged by the server, would be one more message computed from private data,
+without bound or noise. This network therefore keeps none:
 
-    norm = "group"  (default) statistics of one record: records, and so clients, do not see each other
-    norm = "batch"  statistics of the batch at hand, which is one client's in training and never leaves it;
-                    `predict` then takes those of the batch that it is given, so evaluate large mixed batches,
-                    and one record's gradient depends on the others: no claims about records, clients only
+    norm = "group"  (default) statistics of one record, which does not depend on other records
+    norm = "batch"  statistics of the current batch, which in training belongs to one client and never leaves it;
+                    `predict` uses the batch that it is given, so evaluate large mixed batches. The gradient of a
+                    record depends on the others in its batch: no claims about records, only about clients
 
     dtype = "bfloat16"  layers compute in bfloat16, statistics in float32; parameters, and so messages, stay float32
 """
@@ -30,12 +30,10 @@ from sordino.models.mlp import Dense, dense
 from sordino.models.model import Array, Model, classifier
 from sordino.types import Key
 
-__all__ = ["Block", "ResNet20", "resnet20", "scores"]
-
 WIDTHS = (16, 32, 64)
 BLOCKS = 3  # of two convolutions each, at every width: 3 x 3 x 2 + the first + the last = 20 layers
 GROUPS = 8
-CHUNK = 500  # records that predict takes at a time
+CHUNK = 500  # records in one step of predict
 
 
 class Block(NamedTuple):
@@ -88,7 +86,7 @@ def resnet20(
 
 
 def scores(params: ResNet20, x: Array, standardize: Callable[[Array], Array], dtype: str = "float32") -> Array:
-    """Logits, where `standardize` gives what a convolution [C, H, W, N] has found mean 0 and variance 1."""
+    """Logits; `standardize` gives the output of a convolution [C, H, W, N] mean 0 and variance 1."""
     wide = params.kernel.dtype
     narrow = jnp.bfloat16 if dtype == "bfloat16" else wide
 
@@ -107,7 +105,7 @@ def scores(params: ResNet20, x: Array, standardize: Callable[[Array], Array], dt
 
 
 def _shortcut(x: Array, channels: int) -> Array:
-    """x itself, or where the width doubles every second pixel with channels of zeros on both sides."""
+    """x itself or, if the width doubles, every second pixel with channels of zeros on both sides."""
     extra = channels - x.shape[0]
     if extra == 0:
         return x
@@ -132,7 +130,7 @@ def _kernel(key: Key, inputs: int, outputs: int) -> Array:
 
 
 def _last(key: Key, inputs: int, outputs: int) -> Dense:
-    """Biases as in any dense layer, weights as in the kernels."""
+    """A dense layer whose weights start like the kernels."""
     key_weight, _ = jax.random.split(key)
     return dense(key, inputs, outputs)._replace(weight=_he(key_weight, (outputs, inputs), inputs))
 

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from sordino.algorithms.records import RecordMethod
-from sordino.errors import InvalidInput, require, require_count
+from sordino.errors import InvalidInput, require
 from sordino.mechanisms import MECHANISMS, NoiseRequest
 from sordino.mechanisms.gaussian import GaussianRequest
 from sordino.planning.cohort import Cohort, FixedCohort, PoissonCohort, UnreliableCohort
 from sordino.privacy import published
-from sordino.types import Bounder, Method, Relation, Trust, Unit
-
-__all__ = ["Arguments", "PerClient", "noise_request", "require_client_plan", "require_method", "require_record_plan"]
+from sordino.tasks import Population
+from sordino.types import Bounder, Mechanism, Method, PlanContext, RecordFacts, Relation, Trust, Unit
 
 PerClient: TypeAlias = float | tuple[float, ...]  # one number for all clients, or one each
 RECORD_CALIBRATIONS = ("numeric", "theorem-2.1")
@@ -44,18 +43,44 @@ class Arguments:
         """The name of the noise."""
         return self.noise.name
 
+    @property
+    def trusted(self) -> Trust:
+        """Who adds the noise: nobody where there is none."""
+        return self.trust if self.private else Trust.NONE
+
+    def context(
+        self, population: Population, mechanism: Mechanism | None = None, records: RecordFacts | None = None
+    ) -> PlanContext:
+        """What the method is fitted to."""
+        return PlanContext(
+            d=population.d,
+            clients=population.clients,
+            planned_cohort=self.cohort.planned(population.clients),
+            cohort=str(self.cohort),
+            rounds=self.rounds,
+            trust=self.trusted,
+            relation=self.relation,
+            mechanism=mechanism,
+            records=records,
+        )
+
 
 def require_method(method: object) -> None:
     """Refuse an object that is no method, or has no bounder, before anything traces it."""
     if not isinstance(method, Method):
         remedy = "derive it from sordino.Method and give it init_server, client, server and params"
         raise InvalidInput("algorithm", type(method).__name__, f"is no method: {remedy} (docs/new_algorithm.md)")
-    base = {name: getattr(Method, name) for name in ("init_server", "client", "server", "params")}
-    missing = [name for name, default in base.items() if getattr(type(method), name) is default]
+    written = {name for cls in type(method).__mro__ if cls is not Method for name in vars(cls)}
+    missing = [name for name in ("init_server", "client", "server", "params") if name not in written]
     remedy = f"a method also has {', '.join(missing)}: see docs/new_algorithm.md"
     require(not missing, "algorithm", type(method).__name__, remedy)
     bound = method.bound
     require(bound is None or isinstance(bound, Bounder), "bound", bound, "give a bounder, as so.clip(1.0), or None")
+
+
+def usual_delta(units: float) -> float:
+    """delta of a plan that names none: a tenth of one over the number of protected units, at most 1e-5."""
+    return min(1e-5, 0.1 / units)
 
 
 def noise_request(mechanism: str | None, wanted: bool, options: Mapping[str, object]) -> NoiseRequest:
@@ -65,10 +90,9 @@ def noise_request(mechanism: str | None, wanted: bool, options: Mapping[str, obj
         raise InvalidInput("mechanism", name, "use one of " + ", ".join(MECHANISMS))
     request = MECHANISMS[name]
     keys = [field.name for field in dataclasses.fields(request)]  # type: ignore[arg-type]  # each one is a dataclass
-    takes = ", ".join(keys)
     given = {key: value for key, value in options.items() if value is not None}
     for key, value in given.items():
-        remedy = "needs a mechanism: name one" if name == "none" else f"{name} takes {takes}"
+        remedy = "needs a mechanism: name one" if name == "none" else f"{name} takes {', '.join(keys)}"
         require(key in keys, key, value, remedy)
     return request(**given)
 
@@ -110,9 +134,7 @@ def require_record_plan(plan: Arguments, relation: Relation | None) -> None:
     require(plan.trust in (Trust.LOCAL, Trust.SHUFFLE), "trust", plan.trust, remedy)
     _require_record_calibration(plan, plan.noise)
     if plan.method.privacy.noise_inside:
-        remedy = (
-            "a shuffler's theorem is about noise on messages; this method's noise is inside its local steps: use local"
-        )
+        remedy = "a shuffler's theorem is about noise on messages, and this method's is in its local steps: use local"
         require(plan.trust is Trust.LOCAL, "trust", plan.trust, remedy)
     if plan.trust is Trust.SHUFFLE:
         remedy = "shuffling hides among a known number of messages: use full or fixed:K"
@@ -123,9 +145,8 @@ def _require_record_calibration(plan: Arguments, noise: GaussianRequest) -> None
     calibration = noise.calibration
     if calibration == "acg16":
         published.minibatch_acg16()
-    require(
-        calibration in RECORD_CALIBRATIONS, "calibration", calibration, f"use one of {', '.join(RECORD_CALIBRATIONS)}"
-    )
+    remedy = f"use one of {', '.join(RECORD_CALIBRATIONS)}"
+    require(calibration in RECORD_CALIBRATIONS, "calibration", calibration, remedy)
     dataclasses.replace(noise, calibration="numeric").check(plan.trust, plan.epsilon, plan.delta)
     if calibration == "numeric":
         return
@@ -134,8 +155,3 @@ def _require_record_calibration(plan: Arguments, noise: GaussianRequest) -> None
     require(not plan.method.privacy.noise_inside, "calibration", calibration, remedy)
     remedy = "with a shuffler noise is calibrated numerically: leave it out"
     require(plan.trust is not Trust.SHUFFLE, "calibration", calibration, remedy)
-
-
-def require_rounds(rounds: int) -> None:
-    """Refuse a number of rounds that is no positive integer."""
-    require_count(rounds, "rounds")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from sordino.errors import InvalidInput, require
 from sordino.mechanisms import none
 from sordino.mechanisms.request import NoiseContext
-from sordino.planning.arguments import Arguments
+from sordino.planning.arguments import Arguments, usual_delta
 from sordino.planning.observers import View, client_views, releases_of, sampling_of
 from sordino.planning.resolved import Figure, ResolvedPlan, Rules
 from sordino.planning.warnings import about_noise, about_sums, counted
@@ -20,9 +20,7 @@ from sordino.privacy.events import Assumed, Composed, NonPrivate, Repeated, part
 from sordino.privacy.guarantee import Certificate
 from sordino.privacy.sampling import Full
 from sordino.tasks import Population
-from sordino.types import Event, Mechanism, Method, Observer, PlanContext, Trust, Unit, Warning
-
-__all__ = ["resolve_clients"]
+from sordino.types import Event, Mechanism, Method, Observer, Trust, Unit, Warning
 
 NEGLIGIBLE = 0.02  # by how much a step size may raise epsilon before the certificate warns
 
@@ -31,32 +29,26 @@ _certify = functools.lru_cache(maxsize=1000)(certify)  # points of a sweep often
 
 def resolve_clients(plan: Arguments, population: Population) -> ResolvedPlan:
     """The rules of a round, the certificate, and what a round releases."""
-    trust = plan.trust if plan.private else Trust.NONE
-    mechanism, event, figures = _noise(plan, population, trust)
-    method = _fitted(plan, population, trust, mechanism)
+    trust, clients = plan.trusted, population.clients
+    mechanism, event, figures = _noise(plan, population)
+    method = plan.method.resolve(plan.context(population, mechanism))
     remedy = "remembered noise (remember_noise) is noise that clients add themselves: use trust local"
     clients_add_it = trust in (Trust.LOCAL, Trust.NONE)
     require(clients_add_it or not method.privacy.remembers_noise, "trust", trust, remedy)
-    views = client_views(plan, method, event, trust, population.clients)
+    views = client_views(plan, method, event, clients)
     certificate = _certificate(plan, population, views, event)
     beside, about_step_size = _side_release(plan, population, method, event, certificate)
-    warnings = (
-        *about_step_size,
-        *method.warnings(),
-        *about_noise(plan, trust, population.clients),
-        *about_sums(plan, population.clients),
-    )
-    summary = _summary(plan, population, method, mechanism, trust)
+    warnings = (*about_step_size, *method.warnings(), *about_noise(plan, clients), *about_sums(plan, clients))
     return ResolvedPlan(
-        rules=Rules.of(method, mechanism, trust, plan.cohort, population.clients),
+        rules=Rules.of(method, mechanism, trust, plan.cohort, clients),
         trust=trust,
         certificate=certificate.with_warnings(*warnings),
         releases=releases_of(views),
-        summary={**summary, **figures, **beside},
+        summary={**_summary(plan, population, method, mechanism), **figures, **beside},
     )
 
 
-def _noise(plan: Arguments, population: Population, trust: Trust) -> tuple[Mechanism, Event, Mapping[str, float]]:
+def _noise(plan: Arguments, population: Population) -> tuple[Mechanism, Event, Mapping[str, float]]:
     """The calibrated mechanism, what all releases of a round cost with it, and its figures."""
     if not plan.private:
         return none(), NonPrivate(), {}
@@ -64,16 +56,14 @@ def _noise(plan: Arguments, population: Population, trust: Trust) -> tuple[Mecha
     if bound is None:
         raise InvalidInput("bound", None, "private noise needs a bound: give clip, normalize or adaptive_clip")
     adaptive = plan.method.side_event(plan.relation) is not None
-    if adaptive and (plan.mechanism, trust) != ("gaussian", Trust.CENTRAL):
-        remedy = (
-            "the server's Gaussian noise alone protects the scalar beside the update: use gaussian and trust central"
-        )
+    if adaptive and (plan.mechanism, plan.trust) != ("gaussian", Trust.CENTRAL):
+        remedy = "only the server's Gaussian noise protects the scalar beside the update: use gaussian, trust central"
         raise InvalidInput("bound", type(bound).__name__, remedy)
 
     def round_cost(mechanism: Mechanism) -> Event:
         """The message, and what is released beside it, whose noise may depend on the message's."""
         message = plan.noise.stated(context.message_cost(mechanism), context)
-        side = _fitted(plan, population, trust, mechanism).side_event(plan.relation)
+        side = plan.method.resolve(plan.context(population, mechanism)).side_event(plan.relation)
         return message if side is None else Composed((message, side))
 
     length = plan.method.privacy.message_parts * population.d
@@ -91,27 +81,11 @@ def _target(plan: Arguments, population: Population) -> Target | None:
     return Target(plan.epsilon, plan.delta, plan.rounds, sampling, plan.relation)
 
 
-def _fitted(plan: Arguments, population: Population, trust: Trust, mechanism: Mechanism) -> Method:
-    return plan.method.resolve(
-        PlanContext(
-            d=population.d,
-            clients=population.clients,
-            planned_cohort=plan.cohort.planned(population.clients),
-            cohort=str(plan.cohort),
-            rounds=plan.rounds,
-            trust=trust,
-            relation=plan.relation,
-            mechanism=mechanism,
-        )
-    )
-
-
 def _certificate(plan: Arguments, population: Population, views: list[View], event: Event) -> Certificate:
     """What every observer's view promises; pure noise has a total without delta too."""
-    delta = plan.delta if isinstance(plan.delta, float | int) else min(1e-5, 0.1 / population.clients)
+    delta = plan.delta if isinstance(plan.delta, float | int) else usual_delta(population.clients)
     unit = Unit.RECORD if any(isinstance(part, Assumed) for part in parts_of(event)) else Unit.CLIENT
-    by_client = (population.clients, ())
-    units, too_large = by_client if unit is Unit.CLIENT else counted(population.records, delta)
+    units, too_large = (population.clients, ()) if unit is Unit.CLIENT else counted(population.records, delta)
     parts = [
         _certify(
             view.event,
@@ -146,10 +120,8 @@ def _side_release(
     return figures, () if cheap else (wording.step_size_cost(without, total.epsilon, NEGLIGIBLE),)
 
 
-def _summary(
-    plan: Arguments, population: Population, method: Method, mechanism: Mechanism, trust: Trust
-) -> dict[str, Figure]:
-    sparse = method.sparse_bits(population.d) if trust is not Trust.LOCAL else None
+def _summary(plan: Arguments, population: Population, method: Method, mechanism: Mechanism) -> dict[str, Figure]:
+    sparse = method.sparse_bits(population.d) if plan.trusted is not Trust.LOCAL else None
     length = method.privacy.message_parts * population.d
     return {
         "parameters": float(population.d),

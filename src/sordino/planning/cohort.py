@@ -1,7 +1,8 @@
 """Who takes part in a round: full, poisson:Q, fixed:K, or unreliable:LOW-HIGH.
 
-A cohort is a padded list of client numbers and a mask. Drawing it costs O(cohort), whatever the population; the divisor
-of the mean is the planned size. Each knows the sampling that its privacy is accounted by.
+A cohort is a padded list of client numbers and a mask. Drawing K of many clients costs O(K), a Poisson sample one
+random word a client; the divisor of the mean is the planned size. Each knows the sampling that its privacy is accounted
+by.
 """
 
 from __future__ import annotations
@@ -17,8 +18,6 @@ from sordino.errors import InvalidInput, require
 from sordino.privacy import sampling
 from sordino.types import Key
 
-__all__ = ["Cohort", "FixedCohort", "FullCohort", "PoissonCohort", "UnreliableCohort", "parse_cohort"]
-
 
 class Cohort:
     """Who takes part in a round: a padded list of client numbers, and a mask."""
@@ -31,15 +30,15 @@ class Cohort:
 
     def planned(self, clients: int) -> float:
         """The divisor of the mean."""
-        raise NotImplementedError
+        return float(self.capacity(clients))
 
     def draw(self, key: Key, clients: int) -> tuple[jax.Array, jax.Array]:
         """Client numbers and mask."""
         raise NotImplementedError
 
     def sampling(self, clients: int) -> sampling.Sampling:
-        """The sampling that its privacy is accounted by."""
-        raise NotImplementedError
+        """The sampling that its privacy is accounted by; as if everybody always came, if not overridden."""
+        return sampling.Full()
 
 
 @dataclass(frozen=True)
@@ -51,14 +50,8 @@ class FullCohort(Cohort):
     def capacity(self, clients: int) -> int:
         return clients
 
-    def planned(self, clients: int) -> float:
-        return float(clients)
-
     def draw(self, key: Key, clients: int) -> tuple[jax.Array, jax.Array]:
         return jnp.arange(clients), jnp.ones(clients, bool)
-
-    def sampling(self, clients: int) -> sampling.Sampling:
-        return sampling.Full()
 
     def __str__(self) -> str:
         return "full"
@@ -104,9 +97,6 @@ class FixedCohort(Cohort):
     def capacity(self, clients: int) -> int:
         return self.size
 
-    def planned(self, clients: int) -> float:
-        return float(self.size)
-
     def draw(self, key: Key, clients: int) -> tuple[jax.Array, jax.Array]:
         return _distinct(key, self.size, clients), jnp.ones(self.size, bool)
 
@@ -135,15 +125,13 @@ class UnreliableCohort(Cohort):
         number = jax.random.randint(key_number, (), self.low, self.high + 1)
         return _distinct(key_who, self.high, clients), jnp.arange(self.high) < number
 
-    def sampling(self, clients: int) -> sampling.Sampling:
-        return sampling.Full()  # as if everybody always came
-
     def __str__(self) -> str:
         return f"unreliable:{self.low}-{self.high}"
 
 
 def parse_cohort(text: str) -> Cohort:
     """Read 'full', 'poisson:0.2', 'fixed:25' or 'unreliable:10-25'."""
+    require(isinstance(text, str), "cohort", text, "use full, poisson:Q, fixed:K or unreliable:LOW-HIGH")
     name, _, argument = text.strip().partition(":")
     try:
         if name == "full" and not argument:

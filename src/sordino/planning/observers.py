@@ -7,14 +7,12 @@ from typing import NamedTuple
 
 from sordino.planning.arguments import Arguments
 from sordino.planning.cohort import FullCohort
-from sordino.planning.resolved import Release
 from sordino.planning.warnings import memory_by_number
 from sordino.privacy import wording
 from sordino.privacy.events import Claimed, Gaussian, NonPrivate, sampled
+from sordino.privacy.ledger_record import Release
 from sordino.privacy.sampling import Full, Sampling
 from sordino.types import Event, Method, Observer, Trust
-
-__all__ = ["View", "client_views", "releases_of", "sampling_of"]
 
 
 class View(NamedTuple):
@@ -31,11 +29,11 @@ def sampling_of(plan: Arguments, clients: int) -> Sampling:
     return Full() if memory_by_number(plan) else plan.cohort.sampling(clients)
 
 
-def client_views(plan: Arguments, method: Method, event: Event, trust: Trust, clients: int) -> list[View]:
+def client_views(plan: Arguments, method: Method, event: Event, clients: int) -> list[View]:
     """The views of the server and of a model user; `event` is what the noise makes of one round."""
-    if trust is Trust.NONE:
+    if plan.trusted is Trust.NONE:
         return [View(Observer.SERVER, event, Full()), View(Observer.MODEL_USER, event, Full())]
-    if trust is Trust.CENTRAL:
+    if plan.trusted is Trust.CENTRAL:
         bare = NonPrivate("the server sees every update without noise")
         amplified = sampling_of(plan, clients) if plan.noise.amplified else Full()
         return [
@@ -49,7 +47,7 @@ def client_views(plan: Arguments, method: Method, event: Event, trust: Trust, cl
 def _through_models(plan: Arguments, method: Method, event: Event, clients: int) -> View:
     """A model user sees sums of noisy messages, which hold the noise of all clients where their number is fixed.
 
-    Not under add-remove, which local trust refuses: there the absent client's noise is missing too, and shows. Not
+    Not under add-remove, which local trust refuses: an absent client's noise would be absent too, and visibly so. Not
     where models depend on more than the sum, as on the norm of every message. Not where clients compensate their noise:
     the sums of later rounds take it off again.
     """

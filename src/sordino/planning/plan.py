@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sordino.errors import require, require_count
+from sordino.errors import InvalidInput, require, require_count
 from sordino.planning.arguments import (
     Arguments,
     PerClient,
@@ -22,8 +22,6 @@ from sordino.planning.resolved import ResolvedPlan
 from sordino.planning.warnings import about_data
 from sordino.tasks import Population
 from sordino.types import Method, Relation, Trust, Unit
-
-__all__ = ["Plan", "plan"]
 
 
 @dataclass(frozen=True)
@@ -102,4 +100,6 @@ def plan(
 
 
 def _per_client(values: float | Sequence[float] | None) -> PerClient | None:
+    if isinstance(values, str):
+        raise InvalidInput("epsilon or delta", values, "must be a number, or one number for each client")
     return tuple(values) if isinstance(values, Sequence) else values

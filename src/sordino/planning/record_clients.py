@@ -12,46 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sordino.algorithms.records import RecordMethod, RecordOptions
+from sordino.bounding import Clip
 from sordino.errors import MOST_ROUNDS, InvalidInput, require
 from sordino.mechanisms.gaussian import Gaussian
-from sordino.planning.arguments import Arguments
+from sordino.planning.arguments import Arguments, usual_delta
 from sordino.privacy.events import Disjoint, Repeated, sampled
 from sordino.privacy.sampling import Full, Sampling, WithoutReplacement
 from sordino.tasks import Population
 from sordino.types import ClientNumbers, Event, RecordFacts, Relation
 
-__all__ = ["MeanOfRecords", "RecordClients", "facts_of", "numbers_of", "record_clients", "record_method"]
-
 Numbers = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class MeanOfRecords:
-    """weight (1/K) sum of gradients of norm at most L: how far one record moves it."""
-
-    weight: float
-    lipschitz: float  # L
-    batch: float  # K
-
-    @property
-    def limit(self) -> float:
-        """The largest norm of the mean."""
-        return self.weight * self.lipschitz
-
-    def sensitivity(self, relation: Relation) -> float:
-        """2 weight L / K, if one record is replaced."""
-        return relation.sensitivity_factor * self.weight * self.lipschitz / self.batch
-
-
-@dataclass(frozen=True)
-class RecordClients:
-    """What is known of every client; one entry each."""
+class RecordClients(RecordFacts):
+    """What is known of every client, and the budget of its records; one entry each."""
 
     names: tuple[str, ...]
-    sizes: Numbers  # n_i
-    batch: Numbers  # K_i
-    weight: Numbers
-    lipschitz: Numbers  # L_i
     epsilon: Numbers | None
     delta: Numbers
     one_pass: str | None  # the name of the pass, where every record is used once: another plan passes over them anew
@@ -60,14 +37,10 @@ class RecordClients:
     def __len__(self) -> int:
         return len(self.sizes)
 
-    def mean(self, i: int) -> MeanOfRecords:
-        """What noise on a gradient of client i is measured against."""
-        return MeanOfRecords(float(self.weight[i]), float(self.lipschitz[i]), float(self.batch[i]))
-
     @property
     def sensitivity(self) -> Numbers:
-        """How far one record moves a gradient of each client, before noise."""
-        return np.array([self.mean(i).sensitivity(Relation.REPLACE_ONE) for i in range(len(self))])
+        """2 weight L / K: how far one replaced record moves a gradient of each client, before noise."""
+        return Relation.REPLACE_ONE.sensitivity_factor * self.weight * self.lipschitz / self.batch
 
     def sampling(self, i: int) -> Sampling:
         """How client i draws its records."""
@@ -76,9 +49,20 @@ class RecordClients:
 
     def event(self, i: int, noise_std: float, seen_by: str) -> Event:
         """What one round with this noise costs a record of client i."""
-        event = Gaussian(noise_std).event(self.mean(i), Relation.REPLACE_ONE, 1)
+        share = Clip(float(self.weight[i] * self.lipschitz[i] / self.batch[i]))  # of one record in the mean
+        event = Gaussian(noise_std).event(share, Relation.REPLACE_ONE, 1)
         event = Disjoint(event, f"{self.one_pass}, {seen_by}") if self.one_pass else sampled(event, self.sampling(i))
         return Repeated(event, self.releases) if self.releases > 1 else event
+
+    def numbers(self) -> ClientNumbers:
+        """The arrays over all clients of which each client is given its own entries."""
+        return ClientNumbers(
+            client=jnp.arange(len(self)),
+            lipschitz=jnp.asarray(self.lipschitz, jnp.float32),
+            batch=jnp.asarray(self.batch, jnp.int32),
+            weight=jnp.asarray(self.weight, jnp.float32),
+            noise_std=jnp.asarray(self.noise_std, jnp.float32),
+        )
 
 
 def record_method(plan: Arguments) -> tuple[RecordMethod, RecordOptions]:
@@ -90,7 +74,7 @@ def record_method(plan: Arguments) -> tuple[RecordMethod, RecordOptions]:
 
 
 def record_clients(plan: Arguments, population: Population) -> RecordClients:
-    """Every client's numbers, from the options of the method and the population's sizes."""
+    """Every client's numbers, from the options of the method and the population's sizes, before there is noise."""
     method, options = record_method(plan)
     if population.sizes is None:
         remedy = "a plan that protects records needs every client's number of records: give the task's population"
@@ -98,7 +82,6 @@ def record_clients(plan: Arguments, population: Population) -> RecordClients:
     sizes = np.asarray(population.sizes, np.float64)
     M = len(sizes)
     batch = sizes if options.batch_size is None else np.minimum(_each(options.batch_size, M, "batch_size"), sizes)
-    usual_delta = min(1e-5, 0.1 / sizes.sum())
     names = population.names or tuple(f"client {i}" for i in range(M))
     require(len(set(names)) == M, "names", list(names), "give every client a name of its own")
     clients = RecordClients(
@@ -107,8 +90,10 @@ def record_clients(plan: Arguments, population: Population) -> RecordClients:
         batch=batch,
         weight=sizes / sizes.mean() if options.weights == "records" else np.ones(M),
         lipschitz=_each(options.lipschitz, M, "lipschitz"),
+        noise_std=np.zeros(M),
+        smoothness=_smoothness(plan, population),
         epsilon=None if plan.epsilon is None else _each(plan.epsilon, M, "epsilon"),
-        delta=_each(usual_delta if plan.delta is None else plan.delta, M, "delta"),
+        delta=_each(usual_delta(sizes.sum()) if plan.delta is None else plan.delta, M, "delta"),
         one_pass=f"one pass {hashlib.sha256(repr(plan).encode()).hexdigest()[:8]}" if options.one_pass else None,
         releases=method.privacy.releases,
     )
@@ -120,9 +105,7 @@ def record_clients(plan: Arguments, population: Population) -> RecordClients:
 
 def _require_few_releases(plan: Arguments, clients: RecordClients) -> None:
     if clients.releases > 1:  # rounds alone were checked already
-        remedy = (
-            f"{plan.rounds} rounds of so many noisy gradients are more than the {MOST_ROUNDS:,} that can be composed"
-        )
+        remedy = f"{plan.rounds} rounds of so many noisy gradients exceed the {MOST_ROUNDS:,} that can be composed"
         require(plan.rounds * clients.releases <= MOST_ROUNDS, "local_steps", clients.releases, remedy)
 
 
@@ -138,23 +121,10 @@ def _require_enough_records(plan: Arguments, clients: RecordClients) -> None:
 
 
 def _each(values: float | Sequence[float], clients: int, field: str) -> Numbers:
-    """One number for all clients, or one each."""
     several = tuple(values) if isinstance(values, Sequence) else (values,)
     remedy = f"give one number, or one for each of the {clients} clients"
     require(len(several) in (1, clients), field, several, remedy)
     return np.broadcast_to(np.asarray(several, np.float64), (clients,)).copy()
-
-
-def facts_of(plan: Arguments, population: Population, clients: RecordClients, noise_std: Numbers) -> RecordFacts:
-    """What the method is fitted to."""
-    return RecordFacts(
-        sizes=clients.sizes,
-        batch=clients.batch,
-        weight=clients.weight,
-        lipschitz=clients.lipschitz,
-        noise_std=noise_std,
-        smoothness=_smoothness(plan, population),
-    )
 
 
 def _smoothness(plan: Arguments, population: Population) -> float:
@@ -168,14 +138,3 @@ def _smoothness(plan: Arguments, population: Population) -> float:
         remedy = "give beta of one record's loss, or feature_bound with a model whose beta is known (logistic)"
         raise InvalidInput("smoothness", None, remedy)
     return float(population.smoothness(options.feature_bound))
-
-
-def numbers_of(facts: RecordFacts) -> ClientNumbers:
-    """The arrays over all clients of which each client is given its own entries."""
-    return ClientNumbers(
-        client=jnp.arange(len(facts.sizes)),
-        lipschitz=jnp.asarray(facts.lipschitz, jnp.float32),
-        batch=jnp.asarray(facts.batch, jnp.int32),
-        weight=jnp.asarray(facts.weight, jnp.float32),
-        noise_std=jnp.asarray(facts.noise_std, jnp.float32),
-    )

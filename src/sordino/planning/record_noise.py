@@ -22,12 +22,12 @@ from typing import TypeAlias
 
 import numpy as np
 
+from sordino.bounding import Clip
 from sordino.errors import Refused, require
-from sordino.mechanisms.gaussian import Gaussian as GaussianNoise
-from sordino.mechanisms.gaussian import GaussianRequest, scaled_std
+from sordino.mechanisms.gaussian import Gaussian, GaussianRequest, scaled_std
 from sordino.planning.arguments import Arguments
 from sordino.planning.cohort import FullCohort, UnreliableCohort
-from sordino.planning.record_clients import MeanOfRecords, Numbers, RecordClients
+from sordino.planning.record_clients import Numbers, RecordClients
 from sordino.privacy import published, wording
 from sordino.privacy.accountants import epsilon_of
 from sordino.privacy.calibration import calibrate, calibrate_gaussian
@@ -36,15 +36,6 @@ from sordino.privacy.gaussian import gaussian_epsilon, gaussian_noise_multiplier
 from sordino.privacy.sampling import Sampling, WithoutReplacement
 from sordino.privacy.shuffle import shuffle_epsilon
 from sordino.types import Event, Observer, Relation, Trust
-
-__all__ = [
-    "Costs",
-    "RecordNoise",
-    "noise_by_secure_aggregation",
-    "record_noise",
-    "relies_on_shuffler",
-    "shuffled_event",
-]
 
 Costs: TypeAlias = Event | tuple[Event, ...]  # of a round: one event for all clients, or one each
 REPLACE_ONE = Relation.REPLACE_ONE
@@ -106,7 +97,7 @@ def _multiplier(plan: Arguments, noise: GaussianRequest, clients: RecordClients,
         remedy = "Theorem 2.1 speaks of repeated samples: calibrate one pass numerically"
         require(not clients.one_pass, "calibration", "theorem-2.1", remedy)
         sigma = clients.lipschitz[i] * published.minibatch_theorem_2_1(int(n), plan.rounds, K, epsilon, delta)
-        return float(sigma * clients.weight[i] / clients.mean(i).sensitivity(REPLACE_ONE))
+        return float(sigma * clients.weight[i] / clients.sensitivity[i])
     if clients.one_pass:
         return gaussian_noise_multiplier(epsilon, delta)
     return _least(epsilon, delta, plan.rounds * clients.releases, clients.sampling(i))
@@ -123,7 +114,7 @@ def _fewest_messages(plan: Arguments, clients: int) -> int:
 
 
 def noise_by_secure_aggregation(plan: Arguments, clients: RecordClients) -> float:
-    """The std with which the noise of all clients that take part would do what each alone does under trust local."""
+    """The std that each client would need under secure aggregation, where the noise of all participants adds up."""
     assert isinstance(plan.noise, GaussianRequest)
     alone = _local_std(plan, plan.noise, clients)
     return float(alone.max() / math.sqrt(_fewest_messages(plan, len(clients))))
@@ -170,7 +161,7 @@ def _cost_behind_shuffler(plan: Arguments, clients: RecordClients) -> Callable[[
     @functools.cache  # many clients are alike
     def better(x: float, sampling: Sampling, delta: float, hidden_among: int) -> Event:
         """Shuffled or not, whichever promises more. Both hold."""
-        message = GaussianNoise(2 * L * x).event(MeanOfRecords(1.0, L, K), REPLACE_ONE, 1)
+        message = Gaussian(2 * L * x).event(Clip(L / K), REPLACE_ONE, 1)
         plain, hidden = sampled(message, sampling), shuffled_event(x, hidden_among, sampling, plan.rounds, delta)
         costs = [(epsilon_of(Repeated(e, plan.rounds), delta, REPLACE_ONE), e) for e in (plain, hidden) if e]
         return min(costs, key=lambda cost: cost[0])[1]

@@ -2,8 +2,8 @@
 
 Neighbours replace one record of one client, so the numbers of records n_i are public. A method may take several noisy
 gradients in a round and add the noise of each itself (`Privacy.noise_inside`): its messages are made from them and get
-no more noise. Its clients' paths differ and bend with their own noise, so a model user is promised what the server is,
-and no shuffler is offered.
+no more noise. Each client's local steps depend on its own noise, so a model user gets the server's guarantee, and
+shuffling is refused.
 """
 
 from __future__ import annotations
@@ -13,13 +13,11 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-import numpy as np
-
 from sordino.errors import require, require_drawable
 from sordino.mechanisms import none
 from sordino.mechanisms.gaussian import OwnGaussian
 from sordino.planning.arguments import Arguments
-from sordino.planning.record_clients import RecordClients, facts_of, numbers_of, record_clients, record_method
+from sordino.planning.record_clients import RecordClients, record_clients, record_method
 from sordino.planning.record_noise import (
     Costs,
     RecordNoise,
@@ -27,16 +25,15 @@ from sordino.planning.record_noise import (
     record_noise,
     relies_on_shuffler,
 )
-from sordino.planning.resolved import Figure, Release, ResolvedPlan, Rules
+from sordino.planning.resolved import Figure, ResolvedPlan, Rules
 from sordino.planning.warnings import about_means, about_noise, counted
 from sordino.privacy import wording
 from sordino.privacy.certification import certify
 from sordino.privacy.events import UNTOLD, ByHolder
-from sordino.privacy.guarantee import Certificate, Guarantee
+from sordino.privacy.guarantee import Certificate
+from sordino.privacy.ledger_record import Release
 from sordino.tasks import Population
-from sordino.types import Event, Observer, PlanContext, Relation, Trust, Unit, Warning
-
-__all__ = ["resolve_records"]
+from sordino.types import Event, Observer, Relation, Trust, Unit, Warning
 
 _MOST_ROWS = 20
 
@@ -47,50 +44,33 @@ def resolve_records(plan: Arguments, population: Population) -> ResolvedPlan:
     require(not population.facts.augmented, "augment", True, remedy)
     clients = record_clients(plan, population)
     noise = record_noise(plan, clients)
-    context = _context(plan, population, clients, noise)
-    assert context.records is not None
+    clients = replace(clients, noise_std=noise.std)
+    context = plan.context(population, records=clients)
     method = plan.method.resolve(context)
-    constants = method.constants(context)
     remedy = "a model user is promised the noise of all clients, which must be fresh in every round: leave it out"
     require(not method.privacy.remembers_noise, "remembers_noise", True, remedy)
     for value in noise.std if plan.private else ():
         require_drawable("noise_std", float(value))
-    trust = plan.trust if plan.private else Trust.NONE
     mechanism = OwnGaussian() if plan.private and not method.privacy.noise_inside else none()
     certificate = _certificate(plan, clients, noise)
-    rules = Rules.of(method, mechanism, trust, plan.cohort, population.clients)
+    rules = Rules.of(method, mechanism, plan.trusted, plan.cohort, population.clients)
     return ResolvedPlan(
-        rules=replace(rules, numbers=numbers_of(context.records)),
-        trust=trust,
-        certificate=certificate.with_warnings(*_warnings(plan, population, clients, noise, trust)),
+        rules=replace(rules, numbers=clients.numbers()),
+        trust=plan.trusted,
+        certificate=certificate.with_warnings(*_warnings(plan, population, clients, noise)),
         releases=_releases(population, clients, noise),
-        summary=_summary(plan, population, clients, noise, certificate, constants),
+        summary=_summary(plan, population, clients, certificate, method.constants(context)),
     )
 
 
-def _context(plan: Arguments, population: Population, clients: RecordClients, noise: RecordNoise) -> PlanContext:
-    return PlanContext(
-        d=population.d,
-        clients=population.clients,
-        planned_cohort=plan.cohort.planned(population.clients),
-        cohort=str(plan.cohort),
-        rounds=plan.rounds,
-        trust=plan.trust if plan.private else Trust.NONE,
-        relation=plan.relation,
-        records=facts_of(plan, population, clients, noise.std),
-    )
-
-
-def _warnings(
-    plan: Arguments, population: Population, clients: RecordClients, noise: RecordNoise, trust: Trust
-) -> Iterator[Warning]:
+def _warnings(plan: Arguments, population: Population, clients: RecordClients, noise: RecordNoise) -> Iterator[Warning]:
     if plan.private:
         yield from about_means(int(clients.batch.max()))
         if population.facts.overlapping:
             yield wording.RECORDS_OVERLAP
-    if trust is Trust.SHUFFLE and not relies_on_shuffler(noise.views[(Observer.SERVER,)]):
+    if plan.trusted is Trust.SHUFFLE and not relies_on_shuffler(noise.views[(Observer.SERVER,)]):
         yield wording.SHUFFLE_ADDS_NOTHING
-    yield from about_noise(plan, trust, population.clients)
+    yield from about_noise(plan, population.clients)
 
 
 # --- What is promised ------------------------------------------------------------------------------------------------
@@ -166,7 +146,6 @@ def _summary(
     plan: Arguments,
     population: Population,
     clients: RecordClients,
-    noise: RecordNoise,
     certificate: Certificate,
     constants: Mapping[str, float],
 ) -> dict[str, Figure]:
@@ -180,30 +159,26 @@ def _summary(
     if constants:
         lipschitz = sorted({float(clients.lipschitz.min()), float(clients.lipschitz.max())})
         summary["assumed"] = wording.step_size_constants(lipschitz, options.feature_bound, constants)
-    summary["each_client"] = _rows(clients, noise.std, certificate)[:_MOST_ROWS]
-    if plan.trust is Trust.SHUFFLE and plan.private:
+    summary["each_client"] = _rows(clients, certificate)[:_MOST_ROWS]
+    if plan.trusted is Trust.SHUFFLE:
         summary["noise_std_by_secure_aggregation"] = noise_by_secure_aggregation(plan, clients)
     return summary
 
 
-def _rows(clients: RecordClients, std: np.ndarray, certificate: Certificate) -> list[dict[str, object]]:
+def _rows(clients: RecordClients, certificate: Certificate) -> list[dict[str, object]]:
     """A row a client; the least protected against the server first, where there are many."""
-    totals: dict[tuple[str, Observer], Guarantee] = {
-        (guarantee.client, guarantee.observer): guarantee
-        for guarantee in certificate.guarantees
-        if guarantee.client is not None
-    }
+    epsilon = {(each.client, each.observer): float(each.epsilon) for each in certificate.guarantees}
     order = list(range(len(clients)))
     if len(order) > _MOST_ROWS:
-        order.sort(key=lambda i: -totals[clients.names[i], Observer.SERVER].epsilon)
+        order.sort(key=lambda i: -epsilon[clients.names[i], Observer.SERVER])
     return [
         {
             "client": clients.names[i],
             "records": int(clients.sizes[i]),
             "batch": int(clients.batch[i]),
-            "noise_std": float(std[i] / clients.weight[i]),
-            "epsilon": float(totals[clients.names[i], Observer.SERVER].epsilon),
-            "epsilon_models": float(totals[clients.names[i], Observer.MODEL_USER].epsilon),
+            "noise_std": float(clients.noise_std[i] / clients.weight[i]),
+            "epsilon": epsilon[clients.names[i], Observer.SERVER],
+            "epsilon_models": epsilon[clients.names[i], Observer.MODEL_USER],
             "delta": float(clients.delta[i]),
         }
         for i in order

@@ -9,13 +9,11 @@ from typing import TypeAlias
 from sordino.planning.cohort import Cohort
 from sordino.privacy.events import Composed, Repeated
 from sordino.privacy.guarantee import Certificate
+from sordino.privacy.ledger_record import Release
 from sordino.pytrees import pytree
 from sordino.types import ClientNumbers, Event, Mechanism, Method, Observer, Placement, Privacy, Trust, Unit
 
-__all__ = ["Figure", "Release", "ResolvedPlan", "Rules", "placed"]
-
 Figure: TypeAlias = float | str | list[dict[str, object]]  # a figure that `sordino plan` prints, or a table of them
-Release: TypeAlias = tuple[str, tuple[Observer, ...], Event]  # of one round: its name, who sees it, what it costs
 
 
 @pytree
@@ -31,7 +29,7 @@ class Rules:
 
     @classmethod
     def of(cls, method: Method, mechanism: Mechanism, trust: Trust, cohort: Cohort, clients: int) -> Rules:
-        """The rules of a resolved method and a mechanism that no plan has chosen: nothing is promised."""
+        """The rules of a resolved method and a mechanism. They promise nothing by themselves: a plan certifies."""
         placement = placed(trust, mechanism, cohort, method.privacy)
         planned = None if method.privacy.unit is Unit.RECORD else cohort.planned(clients)
         return cls(method, mechanism, None, placement, planned)

@@ -13,21 +13,20 @@ from sordino.summation import rounding_share
 from sordino.tasks import Population
 from sordino.types import Memory, Relation, Trust, Unit, Warning
 
-__all__ = ["about_data", "about_means", "about_noise", "about_sums", "counted", "memory_by_number"]
-
 NOTICEABLE = 0.01  # share by which rounding may add to a sensitivity before the certificate warns
 
 
 def memory_by_number(plan: Arguments) -> bool:
     """Whether clients that keep a memory are drawn by number.
 
-    One of them then takes part less often if another does more often, which their memories show later on.
+    With a cohort of fixed size one client's participation lowers another's, and memories reveal this later.
     """
     return plan.method.privacy.memory is not Memory.NONE and isinstance(plan.cohort, FixedCohort)
 
 
-def about_noise(plan: Arguments, trust: Trust, clients: int) -> Iterator[Warning]:
+def about_noise(plan: Arguments, clients: int) -> Iterator[Warning]:
     """What every certificate of this noise, cohort and trust must say."""
+    trust = plan.trusted
     if trust is not Trust.NONE and plan.relation is Relation.ADD_REMOVE:
         # Sums are divided by the planned number: divided by the realised one, they would show that a client has gone.
         everybody = isinstance(plan.cohort, FullCohort)

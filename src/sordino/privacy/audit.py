@@ -20,10 +20,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaincinv
 
-from sordino.errors import InvalidInput, require
+from sordino.errors import require
 from sordino.privacy.guarantee import Guarantee
-
-__all__ = ["Audit", "audit", "audit_canaries", "delta_lower", "exact_delta", "exact_epsilon"]
 
 _Array = NDArray[np.float64]
 _THRESHOLDS = 1024  # candidate events; their choice costs power if poor, never validity
@@ -104,10 +102,7 @@ def audit_canaries(
     require(0.5 < confidence < 1, "confidence", confidence, "must lie in (0.5, 1)")
     inside, outside = _scores("in_scores", in_scores), _scores("out_scores", out_scores)
     epsilon = auditing.CanaryScoreAuditor(inside, outside).epsilon_clopper_pearson(
-        significance=1 - confidence,
-        delta=delta,
-        one_sided=False,
-        threshold_strategy=auditing.Split(seed=seed),
+        significance=1 - confidence, delta=delta, one_sided=False, threshold_strategy=auditing.Split(seed=seed)
     )
     return Audit(float(epsilon), delta, confidence, inside.size + outside.size, "canaries, Clopper-Pearson")
 
@@ -178,8 +173,8 @@ def _laws(p: ArrayLike, q: ArrayLike) -> tuple[_Array, _Array]:
 def _scores(name: str, scores: ArrayLike) -> _Array:
     values = np.asarray(scores, np.float64)
     require(values.ndim == 1 and values.size >= 4, name, values.shape, "give one score a draw, and at least 4 draws")
-    if np.isnan(values).any():
-        raise InvalidInput(name, math.nan, "a score must be a number: decide what NaN means before auditing")
+    known = not np.isnan(values).any()
+    require(known, name, math.nan, "a score must be a number: decide what NaN means before auditing")
     return values
 
 

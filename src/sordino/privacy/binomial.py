@@ -12,17 +12,14 @@ from __future__ import annotations
 
 import math
 
-from sordino.errors import InvalidInput, require
-from sordino.privacy.events import Approximate, Event, ZeroConcentrated
-from sordino.privacy.quantized import Sensitivities, bits_for
+import numpy as np
+from numpy.typing import NDArray
 
-__all__ = [
-    "binomial_bits",
-    "binomial_event",
-    "cpsgd_coins",
-    "cpsgd_epsilon",
-    "paper_binomial_bits",
-]
+from sordino.errors import require
+from sordino.privacy.events import Approximate, ZeroConcentrated
+from sordino.privacy.gaussian import least_whole
+from sordino.privacy.quantized import Sensitivities, bits_for
+from sordino.types import Event
 
 
 def cpsgd_epsilon(coins: int, bounds: Sensitivities, delta: float, p: float = 0.5) -> float:
@@ -30,12 +27,10 @@ def cpsgd_epsilon(coins: int, bounds: Sensitivities, delta: float, p: float = 0.
     require(0 < p < 1, "p", p, "must lie in (0, 1)")
     require(0 < delta < 1, "delta", delta, "must lie in (0, 1)")
     variance = coins * p * (1 - p)
-    needed = max(23 * math.log(10 * bounds.d / delta), 2 * bounds.linf)
-    if variance < needed:
-        remedy = (
-            f"Theorem 1 of cpSGD needs N p (1 - p) >= {needed:.6g}, that is N >= {math.ceil(needed / (p * (1 - p)))}"
-        )
-        raise InvalidInput("coins", coins, remedy)
+    needed = _least_variance(bounds, delta)
+    least = math.ceil(needed / (p * (1 - p)))
+    remedy = f"Theorem 1 of cpSGD needs N p (1 - p) >= {needed:.6g}, that is N >= {least}"
+    require(variance >= needed, "coins", coins, remedy)
     b_p = 2 / 3 * (p**2 + (1 - p) ** 2) + (1 - 2 * p)
     c_p = math.sqrt(2) * (3 * p**3 + 3 * (1 - p) ** 3 + 2 * p**2 + 2 * (1 - p) ** 2)
     c_p = 2.5 if p == 0.5 else c_p  # the authors round 2.475 up
@@ -47,20 +42,16 @@ def cpsgd_epsilon(coins: int, bounds: Sensitivities, delta: float, p: float = 0.
     return gaussian + second + third
 
 
+def _least_variance(bounds: Sensitivities, delta: float) -> float:
+    return max(23 * math.log(10 * bounds.d / delta), 2 * bounds.linf)
+
+
 def cpsgd_coins(epsilon: float, bounds: Sensitivities, delta: float, p: float = 0.5) -> int:
     """The least N for which cpSGD's Theorem 1 claims (epsilon, delta)."""
     require(0 < epsilon < math.inf, "epsilon", epsilon, "must be positive and finite")
     require(0 < delta < 1, "delta", delta, "must lie in (0, 1)")
-    low = math.ceil(max(23 * math.log(10 * bounds.d / delta), 2 * bounds.linf) / (p * (1 - p)))
-    if cpsgd_epsilon(low, bounds, delta, p) <= epsilon:
-        return low
-    high = 2 * low
-    while cpsgd_epsilon(high, bounds, delta, p) > epsilon:
-        high *= 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if cpsgd_epsilon(middle, bounds, delta, p) <= epsilon else (middle, high)
-    return high
+    least = math.ceil(_least_variance(bounds, delta) / (p * (1 - p)))
+    return least_whole(lambda coins: cpsgd_epsilon(coins, bounds, delta, p) <= epsilon, least)
 
 
 def binomial_event(coins: int, bounds: Sensitivities, failure: float) -> Event:
@@ -70,8 +61,7 @@ def binomial_event(coins: int, bounds: Sensitivities, failure: float) -> Event:
     # Hoeffding: Bin(N, 1/2) leaves N/2 +- B in one of d coordinates with probability at most `failure`.
     B = math.sqrt(coins * math.log(2 * bounds.d / failure) / 2)
     x_B = (2 * (B + bounds.linf) + 1) / (coins + 1)
-    if x_B >= 1:
-        raise InvalidInput("coins", coins, "too few coins for this sensitivity and delta: raise N")
+    require(x_B < 1, "coins", coins, "too few coins for this sensitivity and delta: raise N")
     extra = bounds.l1 * (2 / 3) * x_B**3 / (1 - x_B**2)
     return Approximate(ZeroConcentrated(2 * bounds.l2**2 / (coins + 1), extra), failure)
 
@@ -84,3 +74,14 @@ def paper_binomial_bits(levels: int, coins: int) -> int:
 def binomial_bits(levels: int, coins: int) -> int:
     """t as it is: N coins, centred, reach N/2 to either side."""
     return bits_for(levels, math.ceil(coins / 2))
+
+
+def log_binomial_pmf(coins: int) -> NDArray[np.float64]:
+    """log P of heads minus N/2 (N even), centred, out to 13 stds; accurate to 10^12 coins.
+
+    By log p(y)/p(y - 1) = -2 artanh((2 y - 1)/(N + 1)), since the factorials of 10^10 cancel.
+    """
+    half = min(coins // 2, math.ceil(6.5 * math.sqrt(coins)))
+    y = np.arange(-half, half + 1)
+    weight = np.concatenate([[0.0], np.cumsum(-2 * np.arctanh((2 * y[1:] - 1) / (coins + 1)))])
+    return np.asarray(weight - np.logaddexp.reduce(weight))

@@ -6,10 +6,7 @@ from dataclasses import dataclass
 
 from sordino.errors import BudgetExceeded, require
 from sordino.privacy.accountants import epsilon_of
-from sordino.privacy.events import Event
-from sordino.types import Relation
-
-__all__ = ["Budget"]
+from sordino.types import Event, Relation
 
 
 @dataclass(frozen=True)

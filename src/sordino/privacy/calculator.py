@@ -7,8 +7,8 @@ accountant and warnings that they need.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections import Counter
+from typing import Annotated
 
 from sordino.errors import InvalidInput, require
 from sordino.privacy import published, wording
@@ -16,22 +16,9 @@ from sordino.privacy.accountants import account_of
 from sordino.privacy.binomial import binomial_bits, binomial_event, cpsgd_coins, cpsgd_epsilon, paper_binomial_bits
 from sordino.privacy.calibration import calibrate_gaussian
 from sordino.privacy.certification import certify
-from sordino.privacy.events import (
-    Approximate,
-    Claimed,
-    Composed,
-    DiscreteNoise,
-    Event,
-    Gaussian,
-    Laplace,
-    NonPrivate,
-    Pure,
-    Repeated,
-    ZeroConcentrated,
-    sampled,
-)
+from sordino.privacy.events import Claimed, Composed, DiscreteNoise, Gaussian, Laplace, Repeated, sampled
 from sordino.privacy.gaussian import gaussian_epsilon
-from sordino.privacy.guarantee import Certificate, Json, Warning
+from sordino.privacy.guarantee import Certificate, Json
 from sordino.privacy.privunit import privunit_constants, scalar_dp_constants
 from sordino.privacy.quantized import (
     Sensitivities,
@@ -40,42 +27,59 @@ from sordino.privacy.quantized import (
     client_sensitivities,
     theorem_1_calibration,
 )
-from sordino.privacy.sampling import Sampling, parse_sampling
+from sordino.privacy.sampling import parse_sampling
 from sordino.privacy.shuffle import shuffle_epsilon
 from sordino.privacy.tdl import log_not_worst_delta, tdl_normalizer, tdl_tail, tdl_variance
-from sordino.types import Observer, Relation, Unit
+from sordino.types import Event, Observer, Relation, Unit, Warning
 
-__all__ = ["binomial", "compose", "gaussian", "laplace", "privunit", "qtdl", "scalar_dp", "shuffle", "tdl"]
+# Arguments with their help on the command line
+Epsilon = Annotated[float | None, "epsilon."]
+Delta = Annotated[float | None, "delta, below 1 over the number of protected units."]
+Rounds = Annotated[int | None, "Number of rounds in which a unit may take part (default 1)."]
+CohortText = Annotated[str, "Who takes part in a round, in secret: full, poisson:Q, fixed:K/N or with-replacement:K/N."]
+RelationText = Annotated[str, "Neighbours: add-remove, zero-out or replace-one."]
+UnitText = Annotated[str, "What is protected: client or record."]
+ObserverText = Annotated[str, "The observer: server, model user, outsider or peer."]
+Units = Annotated[int | None, "Number of protected units, printed beside delta."]
+Dim = Annotated[int, "Number of coordinates d."]
+Levels = Annotated[int, "Quantisation levels s."]
+Mu = Annotated[float | None, "Assume the sensitivities of the paper's eq. (6); nothing enforces them."]
 
-Shift: TypeAlias = tuple[
-    tuple[int, int], ...
-]  # pairs of an integer shift and the number of coordinates that move by it
-
-
-# --- Noise on sums ------------------------------------------------------------------------------------------------
+_MOST_SHUFFLED = 100_000_000
 
 
 def gaussian(
-    *,
-    noise_multiplier: float | None,
-    epsilon: float | None,
-    delta: float | None,
-    rounds: int | None,
-    sampling: str,
-    relation: str,
-    unit: str,
-    observer: str,
-    units: int | None,
-    formula: str | None,
+    noise_multiplier: Annotated[float | None, "Noise std over the sensitivity under the stated relation."] = None,
+    epsilon: Epsilon = None,
+    delta: Delta = None,
+    rounds: Rounds = None,
+    cohort: CohortText = "full",
+    relation: RelationText = "add-remove",
+    unit: UnitText = "client",
+    observer: ObserverText = "model user",
+    units: Units = None,
+    formula: Annotated[str | None, "Take the noise of one round from a published formula: classical."] = None,
 ) -> Json:
-    """Gaussian noise: two of noise multiplier, epsilon and delta are given, the third is computed."""
-    drawn, related, seen_by = parse_sampling(sampling), Relation.parse(relation), Observer.parse(observer)
+    """Gaussian noise: give two of noise multiplier, epsilon and delta; the third is computed."""
+    sampling, related, seen_by = parse_sampling(cohort), Relation.parse(relation), Observer.parse(observer)
     if formula is not None:
         require(formula == "classical", "formula", formula, "use classical, or leave it out for the exact calibration")
         if epsilon is None or delta is None:
             raise InvalidInput("formula", formula, "give --epsilon and --delta with it")
         noise_multiplier, epsilon = published.classical_gaussian_noise(epsilon, delta), None
-    noise_multiplier, epsilon, delta = _solve(noise_multiplier, epsilon, delta, rounds or 1, drawn, related)
+    given = {"noise_multiplier": noise_multiplier, "epsilon": epsilon, "delta": delta}
+    asked = {}
+    if noise_multiplier is None and epsilon is not None and delta is not None:
+        noise_multiplier = calibrate_gaussian(
+            epsilon=epsilon, delta=delta, rounds=rounds or 1, sampling=sampling, relation=related
+        )
+    elif noise_multiplier is not None and epsilon is not None and delta is None:
+        asked = {"epsilon": epsilon}
+        event = Repeated(sampled(Gaussian(noise_multiplier), sampling), rounds or 1)
+        delta = account_of(event, related).delta(epsilon)
+    elif noise_multiplier is None or delta is None or epsilon is not None:
+        said = ", ".join(f"{name} = {value}" for name, value in given.items() if value is not None)
+        raise InvalidInput("given", said or "nothing", "give exactly two of --noise-multiplier, --epsilon and --delta")
     certificate = certify(
         Gaussian(noise_multiplier),
         relation=related,
@@ -83,58 +87,46 @@ def gaussian(
         rounds=1 if rounds is None and seen_by is not Observer.SERVER else rounds,
         delta=delta,
         unit=unit,
-        sampling=drawn,
+        sampling=sampling,
         units=units,
     )
-    result = {"mechanism": "gaussian", "noise_multiplier": noise_multiplier, "sampling": sampling}
-    return result | _certified(certificate) | ({} if epsilon is None else {"epsilon": epsilon})
-
-
-def _solve(
-    noise_multiplier: float | None,
-    epsilon: float | None,
-    delta: float | None,
-    rounds: int,
-    sampling: Sampling,
-    relation: Relation,
-) -> tuple[float, float | None, float]:
-    """Fill in the missing value; epsilon stays None unless delta was computed for it."""
-    given = {"noise_multiplier": noise_multiplier, "epsilon": epsilon, "delta": delta}
-    if epsilon is not None and delta is not None and noise_multiplier is None:
-        solved = calibrate_gaussian(epsilon=epsilon, delta=delta, rounds=rounds, sampling=sampling, relation=relation)
-        return solved, None, delta
-    if noise_multiplier is not None and epsilon is not None and delta is None:
-        event = Repeated(sampled(Gaussian(noise_multiplier), sampling), rounds)
-        return noise_multiplier, epsilon, account_of(event, relation).delta(epsilon)
-    if noise_multiplier is not None and delta is not None and epsilon is None:
-        return noise_multiplier, None, delta
-    said = ", ".join(f"{name} = {value}" for name, value in given.items() if value is not None)
-    raise InvalidInput("given", said or "nothing", "give exactly two of --noise-multiplier, --epsilon and --delta")
+    result = {"mechanism": "gaussian", "noise_multiplier": noise_multiplier, "cohort": cohort}
+    return result | certified(certificate) | asked
 
 
 def laplace(
-    *, noise_multiplier: float, delta: float, rounds: int, sampling: str, relation: str, units: int | None
+    noise_multiplier: Annotated[float, "Noise scale b over the L1 sensitivity."],
+    delta: Annotated[float, "delta of the total."] = 0.0,
+    rounds: Annotated[int, "Number of rounds."] = 1,
+    cohort: CohortText = "full",
+    relation: RelationText = "add-remove",
+    units: Units = None,
 ) -> Json:
-    """Laplace noise: pure differential privacy, composed exactly."""
+    """Laplace noise: pure DP, composed exactly."""
     certificate = certify(
         Laplace(noise_multiplier),
         relation=relation,
         observer=Observer.MODEL_USER,
         rounds=rounds,
         delta=delta,
-        sampling=parse_sampling(sampling),
+        sampling=parse_sampling(cohort),
         units=units,
     )
-    result = {"mechanism": "laplace", "noise_multiplier": noise_multiplier, "sampling": sampling}
-    return result | _certified(certificate)
+    result = {"mechanism": "laplace", "noise_multiplier": noise_multiplier, "cohort": cohort}
+    return result | certified(certificate)
 
 
-# --- Noise of one message -----------------------------------------------------------------------------------------
-
-
-def tdl(*, m: int, alpha: float, shift: Shift, epsilon: float | None, delta: float | None, relation: str) -> Json:
+def tdl(
+    m: Annotated[int, "The noise lives on {-m, ..., m}."],
+    alpha: Annotated[str, "Decay alpha; a fraction such as 1/6 is understood."],
+    shift: Annotated[str, "Integer shift between neighbours, as 2,2,2 or 2x3 (three coordinates by 2)."],
+    epsilon: Epsilon = None,
+    delta: Delta = None,
+    relation: RelationText = "replace-one",
+) -> Json:
     """Truncated discrete Laplace noise: normalizer, variance, and the exact delta (or epsilon) for one shift."""
-    account = account_of(DiscreteNoise("tdl", (m, alpha), shift), Relation.parse(relation))
+    decay, shifts = _fraction("alpha", alpha), _shifts(shift)
+    account = account_of(DiscreteNoise("tdl", (m, decay), shifts), Relation.parse(relation))
     if epsilon is not None and delta is None:
         delta = account.delta(epsilon)
     elif delta is not None and epsilon is None:
@@ -144,17 +136,24 @@ def tdl(*, m: int, alpha: float, shift: Shift, epsilon: float | None, delta: flo
     result = {
         "mechanism": "tdl",
         "m": m,
-        "alpha": alpha,
-        "normalizer": tdl_normalizer(m, alpha),
-        "variance": tdl_variance(m, alpha),
-        "tails": [{"shift": k, "coordinates": count, "tau": tdl_tail(k, m, alpha)} for k, count in shift],
+        "alpha": decay,
+        "normalizer": tdl_normalizer(m, decay),
+        "variance": tdl_variance(m, decay),
+        "tails": [{"shift": k, "coordinates": count, "tau": tdl_tail(k, m, decay)} for k, count in shifts],
         "epsilon": epsilon,
         "delta": delta,
     }
     return result | _one_message(account.accountant, wording.ONE_SHIFT, wording.PER_MESSAGE, relation=relation)
 
 
-def qtdl(*, dim: int, levels: int, epsilon: float, mu: float | None, delta: float, relation: str) -> Json:
+def qtdl(
+    dim: Dim,
+    levels: Levels,
+    epsilon: Annotated[float, "epsilon of one message."],
+    mu: Mu = None,
+    delta: Annotated[float, "delta of the sound calibrations."] = 3e-6,
+    relation: RelationText = "replace-one",
+) -> Json:
     """Quantised messages: the paper's Theorem 1 with its true delta, and the sound choices with bits and noise."""
     bounds = _bounds(dim, levels, mu, relation)
     sound = calibrations(bounds, epsilon, delta)
@@ -194,7 +193,13 @@ def qtdl(*, dim: int, levels: int, epsilon: float, mu: float | None, delta: floa
 
 
 def binomial(
-    *, dim: int, levels: int, epsilon: float | None, coins: int | None, mu: float | None, delta: float, relation: str
+    dim: Dim,
+    levels: Levels,
+    epsilon: Epsilon = None,
+    coins: Annotated[int | None, "Number of coins N, instead of epsilon."] = None,
+    mu: Mu = None,
+    delta: Annotated[float, "delta of one message."] = 3e-6,
+    relation: RelationText = "replace-one",
 ) -> Json:
     """Binomial noise (cpSGD): coins, bits (true and as the paper counts them), claimed and proven epsilon."""
     require((epsilon is None) != (coins is None), "epsilon", epsilon, "give exactly one of --epsilon and --coins")
@@ -219,8 +224,16 @@ def binomial(
     return result | _one_message(account.accountant, *warnings, relation=relation, assumption=bounds.assumption)
 
 
-def privunit(*, dim: int, eps0: float, eps1: float, eps2: float | None, gamma: str, rounds: int, delta: float) -> Json:
-    """PrivUnit: p, gamma, m and the exact epsilon of a direction (with eps2, of direction and norm)."""
+def privunit(
+    dim: Dim,
+    eps0: Annotated[float, "Privacy of the choice of the cap."],
+    eps1: Annotated[float, "Privacy of the cap itself."],
+    eps2: Annotated[float | None, "Privacy of the norm by ScalarDP, for the whole message."] = None,
+    gamma: Annotated[str, "exact, sufficient (condition-1) or condition-2."] = "exact",
+    rounds: Annotated[int, "Number of messages of one client."] = 1,
+    delta: Annotated[float, "delta of the total; 0 for pure DP."] = 0.0,
+) -> Json:
+    """PrivUnit: p, gamma, m and the exact epsilon of a direction (with --eps2, of direction and norm)."""
     constants = privunit_constants(dim, eps0, eps1, gamma)
     event: Event = constants.event
     if eps2 is not None:
@@ -234,10 +247,13 @@ def privunit(*, dim: int, eps0: float, eps1: float, eps2: float | None, gamma: s
         "q": constants.q,
         "m": constants.m,
     }
-    return result | _certified(certificate.with_warnings(*([wording.PER_MESSAGE] if rounds == 1 else [])))
+    return result | certified(certificate.with_warnings(*([wording.PER_MESSAGE] if rounds == 1 else [])))
 
 
-def scalar_dp(*, eps2: float, bound: float) -> Json:
+def scalar_dp(
+    eps2: Annotated[float, "epsilon of the norm."],
+    bound: Annotated[float, "The largest norm C."] = 1.0,
+) -> Json:
     """ScalarDP: k, a, b and the constants of the squared-norm estimate."""
     c = scalar_dp_constants(eps2, bound)
     constants = {"k": c.k, "a": c.a, "b": c.b, "c1": c.c1, "c2": c.c2, "c3": c.c3}
@@ -246,8 +262,15 @@ def scalar_dp(*, eps2: float, bound: float) -> Json:
     return result | _one_message("randomised response, exact", *warnings)
 
 
-def shuffle(*, eps0: float, n: int, delta: float, delta0: float, method: str) -> Json:
+def shuffle(
+    eps0: Annotated[float, "epsilon of one local message."],
+    n: Annotated[int, f"Number of shuffled messages, at most {_MOST_SHUFFLED:,}."],
+    delta: Annotated[float, "delta after shuffling."],
+    delta0: Annotated[float, "delta of one local message."] = 0.0,
+    method: Annotated[str, "numeric or closed (Feldman, McMillan and Talwar 2021)."] = "numeric",
+) -> Json:
     """Amplification by shuffling one message from each of n clients."""
+    require(n <= _MOST_SHUFFLED, "n", n, f"must be at most {_MOST_SHUFFLED:,}")
     epsilon = shuffle_epsilon(eps0, n, delta, delta0, method)
     result = {"mechanism": "shuffle", "eps0": eps0, "n": n, "method": method, "epsilon": epsilon, "delta": delta}
     accountant = f"shuffling, Feldman-McMillan-Talwar 2021, {method}"
@@ -261,106 +284,31 @@ def _bounds(dim: int, levels: int, mu: float | None, relation: str) -> Sensitivi
     return assumed_sensitivities(dim, levels, mu)
 
 
-# --- Several releases ---------------------------------------------------------------------------------------------
+def _fraction(field: str, text: str) -> float:
+    """A number, or a fraction a/b."""
+    top, slash, bottom = text.partition("/")
+    try:
+        return float(top) / float(bottom) if slash else float(top)
+    except (ValueError, ZeroDivisionError):
+        raise InvalidInput(field, text, "write a number such as 0.1, or a fraction such as 1/6") from None
 
 
-def compose(spec: Json, source: str) -> Json:
-    """Several releases of one round, composed; `spec` is the table of the TOML file `source`, which errors name."""
-    table = _Table(dict(spec), source)
-    rounds, relation = table.whole("rounds", 1), Relation.parse(table.pop("relation", "add-remove"))
-    delta = table.real("delta")
-    units = table.whole("units") if "units" in spec else None
-    observer, unit = Observer.parse(table.pop("observer", "model user")), Unit.parse(table.pop("unit", "client"))
-    sampling = parse_sampling(str(table.pop("sampling", "full")))
-    releases = table.pop("release")
-    table.finish("delta, relation, rounds, sampling, units, observer, unit, release")
-    if not (isinstance(releases, list) and releases and all(isinstance(entry, dict) for entry in releases)):
-        raise InvalidInput("release", releases, f"in {source}: give at least one [[release]] table")
-    names = [entry.get("name", entry.get("mechanism")) for entry in releases]
-    events = [_release(_Table(dict(entry), source)) for entry in releases]
-    certificate = certify(
-        Composed(tuple(events)),
-        relation=relation,
-        observer=observer,
-        rounds=rounds,
-        delta=delta,
-        unit=unit,
-        units=units,
-        sampling=sampling,
-    )
-    alone = [account_of(Repeated(sampled(event, sampling), rounds), relation).epsilon(delta) for event in events]
-    return {
-        "mechanism": f"{len(events)} releases",
-        **_certified(certificate),
-        "releases": [
-            {"release": name, "epsilon": epsilon, "delta": delta} for name, epsilon in zip(names, alone, strict=True)
-        ],
-    }
+def _shifts(text: str) -> tuple[tuple[int, int], ...]:
+    """'2,2,2' or '2x3' as ((2, 3),): coordinates that move by 2, and how many."""
+    counts: Counter[int] = Counter()
+    for part in text.split(","):
+        k, times, count = part.partition("x")
+        try:
+            moved, coordinates = int(k), int(count) if times else 1
+        except ValueError:
+            raise InvalidInput("shift", text, "write whole numbers as 2,2,2 or 2x3") from None
+        require(coordinates >= 1, "shift", text, "write 2x3 for three coordinates that move by 2")
+        counts[abs(moved)] += coordinates
+    return tuple(sorted((k, count) for k, count in counts.items() if k))
 
 
-class _Table:
-    """A TOML table that is read key by key; errors name the key, its value and the file."""
-
-    def __init__(self, values: Json, source: str) -> None:
-        self.values, self.source = values, source
-
-    def pop(self, key: str, default: object = None) -> Any:
-        if key not in self.values and default is None:
-            raise InvalidInput(key, None, f"is missing in {self.source}: add it")
-        return self.values.pop(key, default)
-
-    def real(self, key: str) -> float:
-        value = self.pop(key)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise InvalidInput(key, value, f"in {self.source}: must be a number")
-        return float(value)
-
-    def whole(self, key: str, default: int | None = None) -> int:
-        value = self.pop(key, default)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise InvalidInput(key, value, f"in {self.source}: must be a whole number, at least 1")
-        return value
-
-    def finish(self, known: str) -> None:
-        for key, value in self.values.items():
-            raise InvalidInput(key, value, f"is not known in {self.source}; known here: {known}")
-
-
-def _privunit_release(table: _Table) -> Event:
-    constants = privunit_constants(
-        table.whole("dim"), table.real("eps0"), table.real("eps1"), table.pop("gamma", "exact")
-    )
-    norm = [scalar_dp_constants(table.real("eps2")).event] if "eps2" in table.values else []
-    return Composed((constants.event, *norm))
-
-
-_RELEASES: dict[str, Callable[[_Table], Event]] = {
-    "gaussian": lambda table: Gaussian(table.real("noise_multiplier")),
-    "laplace": lambda table: Laplace(table.real("noise_multiplier")),
-    "pure": lambda table: Pure(table.real("epsilon")),
-    "zcdp": lambda table: ZeroConcentrated(table.real("rho")),
-    "approximate": lambda table: Approximate(Pure(table.real("epsilon")), table.real("delta")),
-    "privunit": _privunit_release,
-    "none": lambda table: NonPrivate(),
-}
-
-
-def _release(table: _Table) -> Event:
-    """One [[release]] table as an event of one round."""
-    mechanism, times = str(table.pop("mechanism")), table.whole("times", 1)
-    table.values.pop("name", None)
-    if mechanism not in _RELEASES:
-        raise InvalidInput("mechanism", mechanism, f"in {table.source}: use one of {', '.join(_RELEASES)}")
-    event = _RELEASES[mechanism](table)
-    table.finish("mechanism, name, times and the mechanism's own numbers; sampling is set once, above the releases")
-    return Repeated(event, times) if times != 1 else event
-
-
-# --- Statements ---------------------------------------------------------------------------------------------------
-
-
-def _certified(certificate: Certificate) -> Json:
-    """A certificate of one observer as a flat table: the total, with the single round inside."""
+def certified(certificate: Certificate) -> Json:
+    """The certificate of one observer as a flat table: the total, with the single round inside."""
     one_round, total = certificate.guarantees
     flat = total.to_json() | {"scope": total.scope if total.rounds > 1 else "one round"}
     if total.rounds > 1:
@@ -375,7 +323,7 @@ def _one_message(
 
     An assumed sensitivity, eq. (6), is about one record inside a client; the worst case is about the whole client.
     """
-    assumed: Sequence[Warning] = [] if assumption is None else [wording.assumed(assumption)]
+    assumptions = [] if assumption is None else [assumption]
     return {
         "unit": Unit.CLIENT if assumption is None else Unit.RECORD,
         "relation": Relation.parse(relation),
@@ -383,7 +331,7 @@ def _one_message(
         "scope": "one round",
         "rounds": 1,
         "accountant": accountant,
-        "assumptions": [] if assumption is None else [assumption],
+        "assumptions": assumptions,
         "units": None,
-        "warnings": [warning.to_json() for warning in (*warnings, *assumed)],
+        "warnings": [warning.to_json() for warning in (*warnings, *map(wording.assumed, assumptions))],
     }

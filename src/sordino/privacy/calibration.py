@@ -10,12 +10,10 @@ from typing import TypeAlias
 
 from sordino.errors import InvalidInput, require, require_count
 from sordino.privacy.accountants import account_of
-from sordino.privacy.events import Event, Gaussian, Repeated, Sampled, sampled
+from sordino.privacy.events import Gaussian, Repeated, Sampled, sampled
 from sordino.privacy.gaussian import gaussian_noise_multiplier, private_side
 from sordino.privacy.sampling import Full, Sampling
-from sordino.types import Relation
-
-__all__ = ["CostOfNoise", "Target", "calibrate", "calibrate_gaussian"]
+from sordino.types import Event, Relation
 
 CostOfNoise: TypeAlias = Callable[[float], Event]  # noise multiplier -> the releases of one round
 
@@ -54,9 +52,8 @@ def calibrate(
     while slack(high) < 0:
         low, high = high, high + 1.0
         if high > math.log(_LARGEST):
-            raise InvalidInput(
-                "epsilon", epsilon, f"no noise multiplier below {_LARGEST:g} reaches it at delta = {delta:g}"
-            )
+            remedy = f"no noise multiplier below {_LARGEST:g} reaches it at delta = {delta:g}"
+            raise InvalidInput("epsilon", epsilon, remedy)
     while low == high or slack(low) >= 0:
         if low < -math.log(_LARGEST):
             return math.exp(low)
@@ -75,14 +72,11 @@ def calibrate_gaussian(
 ) -> float:
     """The least noise multiplier of Gaussian noise for `rounds` rounds with this sampling."""
     require_count(rounds, "rounds")
-    sampling = sampling or Full()
-    if isinstance(sampling, Full):
+    if sampling is None or isinstance(sampling, Full):
         return math.sqrt(rounds) * gaussian_noise_multiplier(epsilon, delta) * (1 + 4e-16)
-
-    def event_of(noise_multiplier: float) -> Event:
-        return Repeated(Sampled(Gaussian(noise_multiplier), sampling), rounds)
-
-    return calibrate(event_of, epsilon=epsilon, delta=delta, relation=relation)
+    return calibrate(
+        lambda z: Repeated(Sampled(Gaussian(z), sampling), rounds), epsilon=epsilon, delta=delta, relation=relation
+    )
 
 
 @dataclass(frozen=True)
@@ -98,13 +92,7 @@ class Target:
     def least(self, cost: CostOfNoise) -> float:
         """The least noise multiplier whose cost, in every round, meets the target."""
         if isinstance(cost(1.0), Gaussian):  # a multiplier is then the Gaussian's own
-            return calibrate_gaussian(
-                epsilon=self.epsilon,
-                delta=self.delta,
-                rounds=self.rounds,
-                sampling=self.sampling,
-                relation=self.relation,
-            )
+            return calibrate_gaussian(**vars(self))
         return calibrate(
             lambda z: Repeated(sampled(cost(z), self.sampling), self.rounds),
             epsilon=self.epsilon,

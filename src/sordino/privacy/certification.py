@@ -9,37 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from sordino.errors import Refused, require, require_count
 from sordino.privacy import wording
-from sordino.privacy.accountants import Account, account_of
-from sordino.privacy.events import Assumed, DiscreteNoise, Event, NonPrivate, Repeated, Sampled, parts_of, sampled
-from sordino.privacy.guarantee import Certificate, Guarantee, Scope, Warning
-from sordino.privacy.ledger import LedgerRecord
+from sordino.privacy.accountants import account_of
+from sordino.privacy.events import Assumed, DiscreteNoise, NonPrivate, Repeated, Sampled, parts_of, sampled
+from sordino.privacy.guarantee import Certificate, Guarantee, Scope
+from sordino.privacy.ledger_record import LedgerRecord
 from sordino.privacy.sampling import Full, Sampling, WithoutReplacement
-from sordino.types import Memory, Observer, Relation, Unit
-
-__all__ = ["certify", "certify_ledger"]
+from sordino.types import Event, Memory, Observer, Relation, Unit, Warning
 
 _MOST_SAMPLINGS = 3  # listed in the assumptions one by one
-
-
-@dataclass(frozen=True)
-class _Subject:
-    """The fields of a guarantee that do not depend on the event."""
-
-    relation: Relation
-    observer: Observer
-    unit: Unit
-    delta: float
-    units: int | None
-    assumptions: tuple[str, ...]
-
-    @property
-    def sees_messages(self) -> bool:
-        """Whether the observer sees each message, and so who takes part."""
-        return self.observer in (Observer.SERVER, Observer.PEER)
 
 
 def certify(
@@ -75,7 +56,7 @@ def certify(
         raise Refused("a guarantee needs the number of rounds that it covers", "state rounds")
     require_count(rounds, "rounds")
     require(0 <= delta < 1, "delta", delta, "must lie in [0, 1)")
-    subject = _Subject(Relation.parse(relation), Observer.parse(observer), Unit.parse(unit), delta, units, assumptions)
+    subject = _unproven(Unit.parse(unit), Relation.parse(relation), Observer.parse(observer), delta, assumptions, units)
     one_round = sampled(event, sampling or Full())
     _refuse_false_claims(one_round, subject, Memory.parse(memory))
     first, _ = _guarantee(one_round, subject, "one round", 1)
@@ -91,9 +72,10 @@ def certify_ledger(record: LedgerRecord, delta: float) -> Certificate:
     released = [entry for entry in record.entries if entry.kind == "release"] or record.entries
     named = {observer for entry in released for observer in entry.observers}
     for observer in (each for each in Observer if each in named):
-        rounds = len({entry.round for entry in record.entries if observer in entry.observers})
+        torn = sum(entry.torn_rounds for entry in record.entries if observer in entry.observers)
+        rounds = record.rounds(observer) + torn
         assumptions = tuple(record.description.get("assumptions", {}).get(str(observer), ()))
-        subject = _Subject(record.relation, observer, record.unit, delta, record.units, assumptions)
+        subject = _unproven(record.unit, record.relation, observer, delta, assumptions, record.units)
         spent = record.spent(observer)
         _refuse_false_claims(spent, subject, Memory.NONE)
         total, about_total = _guarantee(spent, subject, "all rounds", rounds)
@@ -102,7 +84,7 @@ def certify_ledger(record: LedgerRecord, delta: float) -> Certificate:
     found = {warning.code for warning in warnings}  # the run's own warnings of these codes are about all its rounds
     stated = [Warning(str(code), str(text)) for code, text in record.description.get("warnings", ())]
     warnings += [warning for warning in stated if warning.code not in found]
-    planned, entered = record.description.get("rounds"), len({entry.round for entry in record.entries} - {None})
+    planned, entered = record.description.get("rounds"), record.rounds()
     if planned is not None and entered < planned:
         warnings.append(wording.unfinished(entered, planned))
     if record.recovered:
@@ -110,24 +92,50 @@ def certify_ledger(record: LedgerRecord, delta: float) -> Certificate:
     return Certificate(tuple(guarantees), tuple(dict.fromkeys(warnings)))
 
 
-# --- Refusals -----------------------------------------------------------------------------------------------------
+def _unproven(
+    unit: Unit, relation: Relation, observer: Observer, delta: float, assumptions: tuple[str, ...], units: int | None
+) -> Guarantee:
+    """The guarantee that is asked for, before any event is accounted: epsilon is infinite."""
+    return Guarantee(unit, relation, observer, "all rounds", 1, math.inf, delta, "none", assumptions, units)
 
 
-def _refuse_false_claims(event: Event, subject: _Subject, memory: Memory) -> None:
+def _refuse_false_claims(event: Event, subject: Guarantee, memory: Memory) -> None:
     """Check every part of the event."""
     parts = list(parts_of(event))
     samplings = [part.sampling for part in parts if isinstance(part, Sampled) and not isinstance(part.sampling, Full)]
     if samplings:
         _refuse_amplification(samplings, subject, memory)
-    if not any(isinstance(part, NonPrivate) for part in parts):
-        _refuse_exact_memory(memory)
-        _refuse_absent_clients(subject)
+    private = not any(isinstance(part, NonPrivate) for part in parts)
+    if private and memory is Memory.EXACT:
+        raise Refused(
+            "a memory that begins with the exact gradient releases it: epsilon is infinite",
+            "start from zero, or clip and noise the first gradient as a release of its own",
+        )
+    if private and _sees_clients(subject) and subject.relation is Relation.ADD_REMOVE:
+        raise Refused(
+            f"the {subject.observer} sees each message, and so whether a client sends one at all",
+            "use relation zero-out (the number of messages is public) or replace-one",
+        )
     for part in parts:
-        _refuse_other_subjects(part, subject.unit)
+        if isinstance(part, Assumed) and Unit.parse(part.unit) is not subject.unit:
+            raise Refused(
+                f"the event assumes {part.assumption}, which is about one {part.unit}, not one {subject.unit}",
+                f"use unit {part.unit}",
+            )
+        if isinstance(part, DiscreteNoise):
+            raise Refused(
+                "a discrete-noise event is about one shift, not about all neighbours",
+                "certify the event of a mechanism; account_of gives the figure for the shift",
+            )
 
 
-def _refuse_amplification(samplings: Sequence[Sampling], subject: _Subject, memory: Memory) -> None:
-    if subject.sees_messages and subject.unit is Unit.CLIENT:
+def _sees_clients(subject: Guarantee) -> bool:
+    """Whether clients are protected and the observer sees each message, and so which clients take part."""
+    return subject.unit is Unit.CLIENT and subject.observer in (Observer.SERVER, Observer.PEER)
+
+
+def _refuse_amplification(samplings: Sequence[Sampling], subject: Guarantee, memory: Memory) -> None:
+    if _sees_clients(subject):
         raise Refused(
             f"amplification by sampling {samplings[0]} against the {subject.observer}, which sees who takes part",
             f"account the {subject.observer} with sampling full; only a client's secret sample of records amplifies",
@@ -147,74 +155,33 @@ def _refuse_amplification(samplings: Sequence[Sampling], subject: _Subject, memo
         )
 
 
-def _refuse_exact_memory(memory: Memory) -> None:
-    if memory is Memory.EXACT:
-        raise Refused(
-            "a memory that begins with the exact gradient releases it: epsilon is infinite",
-            "start from zero, or clip and noise the first gradient as a release of its own",
-        )
-
-
-def _refuse_absent_clients(subject: _Subject) -> None:
-    if subject.sees_messages and subject.unit is Unit.CLIENT and subject.relation is Relation.ADD_REMOVE:
-        raise Refused(
-            f"the {subject.observer} sees each message, and so whether a client sends one at all",
-            "use relation zero-out (the number of messages is public) or replace-one",
-        )
-
-
-def _refuse_other_subjects(part: Event, unit: Unit) -> None:
-    if isinstance(part, Assumed) and Unit.parse(part.unit) is not unit:
-        raise Refused(
-            f"the event assumes that {part.assumption}, which is about one {part.unit}, not one {unit}",
-            f"use unit {part.unit}",
-        )
-    if isinstance(part, DiscreteNoise):
-        raise Refused(
-            "a discrete-noise event is about one shift, not about all neighbours",
-            "certify the event of a mechanism; account_of gives the figure for the shift",
-        )
-
-
-# --- Guarantees ---------------------------------------------------------------------------------------------------
-
-
-def _guarantee(event: Event, subject: _Subject, scope: Scope, rounds: int) -> tuple[Guarantee, tuple[Warning, ...]]:
+def _guarantee(event: Event, subject: Guarantee, scope: Scope, rounds: int) -> tuple[Guarantee, tuple[Warning, ...]]:
     """The guarantee of an event, and the warnings about it."""
     account, parts = account_of(event, subject.relation), list(parts_of(event))
     exposed = any(isinstance(part, NonPrivate) for part in parts)
     epsilon = account.epsilon(subject.delta)
     if math.isinf(epsilon) and not exposed and not account.claims:
-        raise _delta_too_small(account, subject.delta, rounds)
+        over = "in one round" if rounds == 1 else f"over {rounds} rounds"
+        reason = f"this noise does not give pure differential privacy (delta = 0) {over}"
+        if subject.delta > 0:
+            least = f"{account.delta(1e6):.3g}"
+            reason = f"delta = {subject.delta:g} lies below the delta that this noise cannot avoid {over}, {least}"
+        raise Refused(reason, "ask for a larger delta, or widen the support of the noise")
     assumed = [part.assumption for part in parts if isinstance(part, Assumed)]
     hidden = [
         wording.assume_sampling_hidden(part.sampling, subject.observer) for part in parts if isinstance(part, Sampled)
     ]
     if len(set(hidden)) > _MOST_SAMPLINGS:
         hidden = [wording.assume_record_samplings_hidden(subject.observer)]
-    guarantee = Guarantee(
-        unit=subject.unit,
-        relation=subject.relation,
-        observer=subject.observer,
+    guarantee = replace(
+        subject,
         scope=scope,
         rounds=rounds,
         epsilon=epsilon,
-        delta=subject.delta,
         accountant=account.accountant,
         assumptions=tuple(dict.fromkeys((*subject.assumptions, *assumed, *hidden))),
-        units=subject.units,
     )
     warnings = [wording.no_valid_guarantee(claim) for claim in account.claims]
     warnings += [wording.not_private(subject.observer)] if exposed else []
     warnings += [wording.assumed(assumption) for assumption in assumed]
     return guarantee, tuple(dict.fromkeys(warnings))
-
-
-def _delta_too_small(account: Account, delta: float, rounds: int) -> Refused:
-    over = "in one round" if rounds == 1 else f"over {rounds} rounds"
-    reason = (
-        f"delta = {delta:g} lies below the delta that this noise cannot avoid {over}, {account.delta(1e6):.3g}"
-        if delta
-        else f"this noise does not give pure differential privacy (delta = 0) {over}"
-    )
-    return Refused(reason, "ask for a larger delta, or widen the support of the noise")

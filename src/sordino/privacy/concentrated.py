@@ -15,8 +15,6 @@ from scipy.optimize import minimize_scalar
 from sordino.errors import require
 from sordino.privacy.gaussian import private_side
 
-__all__ = ["zcdp_delta", "zcdp_epsilon", "zcdp_rho"]
-
 LARGEST_RHO = 1e12  # beyond it nothing is gained by looking for the best order
 
 

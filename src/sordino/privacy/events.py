@@ -11,85 +11,48 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from sordino.errors import LedgerError, require
-from sordino.privacy.sampling import (
-    Full,
-    Poisson,
-    Sampling,
-    WithoutReplacement,
-    WithReplacement,
-    parse_sampling,
-)
+from sordino.privacy.sampling import Full, Poisson, Sampling, parse_sampling
 from sordino.types import Event
-
-__all__ = [
-    "UNTOLD",
-    "Approximate",
-    "Assumed",
-    "ByHolder",
-    "Claimed",
-    "Composed",
-    "DiscreteNoise",
-    "Disjoint",
-    "Event",
-    "FiniteLoss",
-    "Gaussian",
-    "Laplace",
-    "NonPrivate",
-    "Parallel",
-    "Pure",
-    "Repeated",
-    "Sampled",
-    "ZeroConcentrated",
-    "event_from_json",
-    "event_to_json",
-    "of_run",
-    "parts_of",
-    "passing_anew",
-    "sampled",
-]
 
 
 @dataclass(frozen=True)
-class Gaussian(Event):
+class Gaussian(Event, kind="gaussian"):
     """N(0, s^2 I) added to a vector of L2 sensitivity S; noise_multiplier = s / S."""
 
     noise_multiplier: float
-    kind: ClassVar[str] = "gaussian"
 
     def __post_init__(self) -> None:
         _require_noise(self.noise_multiplier)
 
 
 @dataclass(frozen=True)
-class Laplace(Event):
+class Laplace(Event, kind="laplace"):
     """Laplace noise of scale b on every coordinate of a vector of L1 sensitivity S; noise_multiplier = b / S.
 
     Pure DP with epsilon = 1 / noise_multiplier, the loss of one coordinate that moves by all of S.
     """
 
     noise_multiplier: float
-    kind: ClassVar[str] = "laplace"
 
     def __post_init__(self) -> None:
         _require_noise(self.noise_multiplier)
 
 
 @dataclass(frozen=True)
-class Pure(Event):
+class Pure(Event, kind="pure"):
     """Any epsilon-DP release."""
 
     epsilon: float
-    kind: ClassVar[str] = "pure"
 
     def __post_init__(self) -> None:
         require(self.epsilon >= 0, "epsilon", self.epsilon, "must not be negative")
 
 
 @dataclass(frozen=True)
-class ZeroConcentrated(Event):
+class ZeroConcentrated(Event, kind="zero-concentrated"):
     """Any (xi, rho)-zCDP release: Renyi divergence of every order a at most xi + a rho (Bun and Steinke 2016).
 
     `pure_epsilon` bounds the loss outright, where it is bounded.
@@ -98,7 +61,6 @@ class ZeroConcentrated(Event):
     rho: float
     xi: float = 0.0
     pure_epsilon: float = math.inf
-    kind: ClassVar[str] = "zero-concentrated"
 
     def __post_init__(self) -> None:
         require(self.rho >= 0, "rho", self.rho, "must not be negative")
@@ -108,7 +70,7 @@ class ZeroConcentrated(Event):
 
 
 @dataclass(frozen=True)
-class FiniteLoss(Event):
+class FiniteLoss(Event, kind="finite-loss"):
     """A release whose worst pair of neighbours has a privacy loss with finitely many values.
 
     `losses[i] = log(P/Q)` occurs with `probabilities[i]` under P; the pair must be symmetric (P and Q exchange).
@@ -116,7 +78,6 @@ class FiniteLoss(Event):
 
     losses: tuple[float, ...]
     probabilities: tuple[float, ...]
-    kind: ClassVar[str] = "finite-loss"
 
     def __post_init__(self) -> None:
         total = math.fsum(self.probabilities)
@@ -134,7 +95,7 @@ class FiniteLoss(Event):
 
 
 @dataclass(frozen=True)
-class DiscreteNoise(Event):
+class DiscreteNoise(Event, kind="discrete-noise"):
     """Integer noise of a named law on every coordinate, for a known integer shift between neighbours.
 
     `shifts` lists (k, how many coordinates move by k). Laws and their parameters: tdl (m, alpha),
@@ -145,7 +106,6 @@ class DiscreteNoise(Event):
     law: str
     parameters: tuple[float, ...]
     shifts: tuple[tuple[int, int], ...]
-    kind: ClassVar[str] = "discrete-noise"
 
     def __post_init__(self) -> None:
         right = all(k >= 1 and count >= 1 for k, count in self.shifts)
@@ -155,19 +115,18 @@ class DiscreteNoise(Event):
 
 
 @dataclass(frozen=True)
-class Approximate(Event):
+class Approximate(Event, kind="approximate"):
     """A release that behaves like `event` except with probability `delta`."""
 
     event: Event
     delta: float
-    kind: ClassVar[str] = "approximate"
 
     def __post_init__(self) -> None:
         require(0 <= self.delta <= 1, "delta", self.delta, "must lie in [0, 1]")
 
 
 @dataclass(frozen=True)
-class Claimed(Event):
+class Claimed(Event, kind="claimed"):
     """A calibration whose published guarantee is false, beside what it honestly gives.
 
     `claim` is the sentence that every certificate of it carries: what is claimed, that it is false, what is true.
@@ -175,29 +134,26 @@ class Claimed(Event):
 
     claim: str
     event: Event
-    kind: ClassVar[str] = "claimed"
 
 
 @dataclass(frozen=True)
-class Assumed(Event):
+class Assumed(Event, kind="assumed"):
     """A release whose sensitivity is assumed and enforced by nothing; every certificate of it says so."""
 
     assumption: str
     unit: str  # what the assumption is about: "client" or "record"
     event: Event
-    kind: ClassVar[str] = "assumed"
 
 
 @dataclass(frozen=True)
-class NonPrivate(Event):
+class NonPrivate(Event, kind="non-private"):
     """A release without protection: epsilon is infinite, and printed so."""
 
     reason: str = "no noise is added"
-    kind: ClassVar[str] = "non-private"
 
 
 @dataclass(frozen=True)
-class Sampled(Event):
+class Sampled(Event, kind="sampled"):
     """`event` run on a secret sample of the units.
 
     Samples of different `Sampled` events are drawn independently. Several releases about one sample are one event,
@@ -206,16 +162,14 @@ class Sampled(Event):
 
     event: Event
     sampling: Sampling
-    kind: ClassVar[str] = "sampled"
 
 
 @dataclass(frozen=True)
-class Repeated(Event):
+class Repeated(Event, kind="repeated"):
     """`event` run `count` times, each perhaps chosen after seeing the earlier results."""
 
     event: Event
     count: int
-    kind: ClassVar[str] = "repeated"
 
     def __post_init__(self) -> None:
         whole = 0 <= self.count <= 1e18 and float(self.count).is_integer()
@@ -224,43 +178,40 @@ class Repeated(Event):
 
 
 @dataclass(frozen=True)
-class Composed(Event):
+class Composed(Event, kind="composed"):
     """Several releases about the same units."""
 
     events: tuple[Event, ...]
-    kind: ClassVar[str] = "composed"
 
 
 @dataclass(frozen=True)
-class Parallel(Event):
+class Parallel(Event, kind="parallel"):
     """Several releases on disjoint data: a unit is in at most one of them, fixed before any is made.
 
     Parallel composition holds for one-pass methods, in which each record is used at most once over all rounds.
     """
 
     events: tuple[Event, ...]
-    kind: ClassVar[str] = "parallel"
 
     def __post_init__(self) -> None:
         require(len(self.events) > 0, "events", self.events, "give at least one")
 
 
-UNTOLD = ", untold "  # in a sorting: who holds what is known to what follows alone
+UNTOLD = ", untold "  # in a sorting: the partition is known only within the task or run that follows
 
 
 @dataclass(frozen=True)
-class ByHolder(Event):
+class ByHolder(Event, kind="by-holder"):
     """A release that costs the records of each client what that client's event says, the clients always in one order.
 
-    A record has one holder for good, so that over many rounds it pays for one of the events, again and again. Where
-    clients of one kind share an event, `sorting` names who holds which records and is of which kind: releases that
-    differ in it cannot be composed event by event. After `UNTOLD` it names the task, or the run (`of_run`), beyond
-    which records may have changed hands. Without a name, that the holders are the same is on who composes.
+    A record never changes clients, so each round charges it the same event. Where clients of one kind share an event,
+    `sorting` names the partition of the records and the kind of each client: releases that differ in it cannot be
+    composed event by event. After `UNTOLD` it names the task, or the run (`of_run`), beyond which records may have
+    changed clients. If `sorting` is empty, the caller must ensure that all releases have the same holders.
     """
 
     events: tuple[Event, ...]
     sorting: str = ""
-    kind: ClassVar[str] = "by-holder"
 
     def __post_init__(self) -> None:
         require(isinstance(self.sorting, str), "sorting", self.sorting, "must be a name")
@@ -268,7 +219,7 @@ class ByHolder(Event):
 
 
 @dataclass(frozen=True)
-class Disjoint(Event):
+class Disjoint(Event, kind="disjoint"):
     """`event` on a part of the data: of all releases with the same `of`, a unit is in at most one.
 
     Two passes over the same data are two names: `passing_anew` gives one to a run that is composed with another.
@@ -277,30 +228,9 @@ class Disjoint(Event):
 
     event: Event
     of: str
-    kind: ClassVar[str] = "disjoint"
 
 
-_KINDS: dict[str, type[Event]] = {
-    cls.kind: cls
-    for cls in (
-        Gaussian,
-        Laplace,
-        Pure,
-        ZeroConcentrated,
-        FiniteLoss,
-        DiscreteNoise,
-        Approximate,
-        Claimed,
-        Assumed,
-        NonPrivate,
-        Sampled,
-        Repeated,
-        Composed,
-        Parallel,
-        ByHolder,
-        Disjoint,
-    )
-}
+_KINDS = {cls.kind: cls for cls in Event.__subclasses__()}
 
 
 def sampled(event: Event, sampling: Sampling) -> Event:
@@ -339,15 +269,21 @@ def of_run(event: Event, name: str) -> Event:
     return _mapped(passing_anew(event, name), rename)
 
 
+def held_by(event: Event, i: int) -> Event:
+    """The event as it concerns the records of client i."""
+    return _mapped(event, lambda part: part.events[i] if isinstance(part, ByHolder) else part)
+
+
 def _mapped(event: Event, change: Callable[[Event], Event]) -> Event:
-    """The event with every event inside it changed, and then itself."""
+    """The event changed, and then every event inside the result."""
 
     def inside(value: Any) -> Any:
         if isinstance(value, tuple):
             return tuple(map(inside, value))
         return _mapped(value, change) if isinstance(value, Event) else value
 
-    return change(dataclasses.replace(event, **{key: inside(value) for key, value in vars(event).items()}))
+    changed = change(event)
+    return dataclasses.replace(changed, **{key: inside(value) for key, value in vars(changed).items()})
 
 
 def event_to_json(event: Event) -> dict[str, Any]:
@@ -356,7 +292,7 @@ def event_to_json(event: Event) -> dict[str, Any]:
     def plain(value: Any) -> Any:
         if isinstance(value, Event):
             return event_to_json(value)
-        if isinstance(value, Full | Poisson | WithoutReplacement | WithReplacement):
+        if isinstance(value, Sampling):
             # repr keeps all digits of q, which str() rounds for people.
             return f"poisson:{value.sampling_prob!r}" if isinstance(value, Poisson) else str(value)
         if isinstance(value, tuple):

@@ -17,15 +17,6 @@ from scipy.special import erf, erfcx, log_ndtr, ndtr
 
 from sordino.errors import require
 
-__all__ = [
-    "compose_mu",
-    "gaussian_delta",
-    "gaussian_epsilon",
-    "gaussian_mu",
-    "gaussian_noise_multiplier",
-    "private_side",
-]
-
 _ROOT_2 = math.sqrt(2)
 
 
@@ -90,3 +81,16 @@ def private_side(slack: Callable[[float], float], public: float, private: float,
     while slack(root) < 0:
         root, step = min(root + step, private), 2 * step
     return root
+
+
+def least_whole(enough: Callable[[int], bool], start: int) -> int:
+    """The least whole number from `start` on, found by doubling and halving, that is `enough`; all above it are too."""
+    if enough(start):
+        return start
+    low, high = start, 2 * start
+    while not enough(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high

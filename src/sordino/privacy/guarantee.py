@@ -5,32 +5,18 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias, TypeVar
+from types import UnionType
+from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args
 
 from sordino.errors import InvalidInput, Refused, require, require_count, require_name
 from sordino.privacy import wording
-from sordino.privacy.wording import format_delta, format_epsilon
 from sordino.types import Observer, Relation, Unit, Warning
-
-__all__ = [
-    "OTHERS_ADD_NOISE",
-    "OTHERS_LOOK_AWAY",
-    "Certificate",
-    "Guarantee",
-    "Json",
-    "Scope",
-    "Warning",
-    "format_delta",
-    "format_epsilon",
-]
 
 T = TypeVar("T")
 Json: TypeAlias = dict[str, Any]
 Scope = Literal["one round", "all rounds"]
-OTHERS_ADD_NOISE, OTHERS_LOOK_AWAY = wording.ASSUME_OTHERS_ADD_NOISE, wording.ASSUME_OTHERS_HONEST  # old names
-SCOPES: tuple[Scope, ...] = ("one round", "all rounds")
 Subject: TypeAlias = tuple[Observer, Unit, Relation, str | None]
 
 
@@ -90,11 +76,9 @@ class Guarantee:
         known = [field.name for field in dataclasses.fields(cls)]
         for name, value in table.items():
             require(name in known, name, value, f"is not a field of a guarantee: use {', '.join(known)}")
-        scope, client = _text(table, "scope"), table.get("client")
-        if scope not in SCOPES:
-            raise InvalidInput("scope", scope, f"use one of {', '.join(SCOPES)}")
-        rounds, units = _value(table, "rounds"), table.get("units")
-        require_count(rounds, "rounds")
+        scope, client, units = _text(table, "scope"), table.get("client"), table.get("units")
+        require(scope in get_args(Scope), "scope", scope, f"use one of {', '.join(get_args(Scope))}")
+        require_count(_value(table, "rounds"), "rounds")
         if units is not None:
             require_count(units, "units")
         assumptions = table.get("assumptions", [])
@@ -105,8 +89,8 @@ class Guarantee:
             unit=Unit.parse(_text(table, "unit")),
             relation=Relation.parse(_text(table, "relation")),
             observer=Observer.parse(_text(table, "observer")),
-            scope=scope,
-            rounds=rounds,
+            scope=cast(Scope, scope),
+            rounds=table["rounds"],
             epsilon=math.inf if table.get("epsilon") == "inf" else _number(table, "epsilon"),
             delta=_number(table, "delta"),
             accountant=_text(table, "accountant"),
@@ -167,9 +151,8 @@ class Certificate:
     def __post_init__(self) -> None:
         totals = {guarantee.subject for guarantee in self.guarantees if guarantee.scope == "all rounds"}
         for guarantee in self.guarantees:
-            if guarantee.subject not in totals:
-                remedy = f"add the total over all rounds against the {guarantee.observer}"
-                raise InvalidInput("scope", guarantee.scope, remedy)
+            remedy = f"add the total over all rounds against the {guarantee.observer}"
+            require(guarantee.subject in totals, "scope", guarantee.scope, remedy)
 
     @property
     def totals(self) -> tuple[Guarantee, ...]:
@@ -215,7 +198,7 @@ class Certificate:
         by_subject = [_totals_by_subject(certificate) for certificate in certificates]
         for other in by_subject[1:]:
             _refuse_different_subjects(by_subject[0], other)
-        guarantees, warnings = [], list(_composed_warnings(certificates))
+        guarantees, warnings = [], _composed_warnings(certificates)
         for subject in by_subject[0]:
             runs = [totals[subject] for totals in by_subject]
             # Pure noise has totals at two deltas; a run with fewer totals than another repeats its last one.
@@ -226,18 +209,16 @@ class Certificate:
         return cls(tuple(guarantees), _unique(warnings))
 
     def to_json(self) -> Json:
-        """Plain values."""
-        return {
-            "guarantees": [guarantee.to_json() for guarantee in self.guarantees],
-            "warnings": [warning.to_json() for warning in self.warnings],
-        }
+        guarantees = [guarantee.to_json() for guarantee in self.guarantees]
+        return {"guarantees": guarantees, "warnings": [warning.to_json() for warning in self.warnings]}
 
     @classmethod
     def from_json(cls, values: object) -> Certificate:
         """The certificate that `to_json` wrote, perhaps inside a larger table, of which the other keys are ignored."""
         table = _table("certificate", values)
-        guarantees = tuple(Guarantee.from_json(each) for each in _list(table, "guarantees"))
-        warnings = [_table("warning", each) for each in table.get("warnings", [])]
+        guarantees = tuple(Guarantee.from_json(each) for each in _read(table, "guarantees", list, "a list"))
+        listed = _read({"warnings": []} | table, "warnings", list, "a list")
+        warnings = [_table("warning", each) for each in listed]
         return cls(guarantees, tuple(Warning(_text(each, "code"), _text(each, "message")) for each in warnings))
 
     def __str__(self) -> str:
@@ -290,16 +271,11 @@ def _basic_composition(runs: list[Guarantee]) -> tuple[Guarantee, tuple[Warning,
     return composed, (wording.delta_too_large(delta, units, composed.unit),) if units and too_large else ()
 
 
-def _composed_warnings(certificates: tuple[Certificate, ...]) -> Iterable[Warning]:
+def _composed_warnings(certificates: tuple[Certificate, ...]) -> list[Warning]:
     """All warnings; those that count the rounds or the runs of one certificate are written anew."""
     rounds = sum(max((g.rounds for g in certificate.guarantees), default=0) for certificate in certificates)
-    renewed = {
-        "this-run-alone": wording.COMPOSED_RUNS_ALONE,
-        "total-counts": wording.total_counts(rounds),
-    }
-    for certificate in certificates:
-        for warning in certificate.warnings:
-            yield renewed.get(warning.code, warning)
+    renewed = {"this-run-alone": wording.COMPOSED_RUNS_ALONE, "total-counts": wording.total_counts(rounds)}
+    return [renewed.get(warning.code, warning) for each in certificates for warning in each.warnings]
 
 
 def _unique(items: Iterable[T]) -> tuple[T, ...]:
@@ -309,33 +285,29 @@ def _unique(items: Iterable[T]) -> tuple[T, ...]:
 # --- JSON ---------------------------------------------------------------------------------------------------------
 
 
-def _table(name: str, values: object) -> Mapping[str, Any]:
-    if not isinstance(values, Mapping):
+def _table(name: str, values: object) -> Json:
+    if not isinstance(values, dict):
         raise InvalidInput(name, values, "must be a JSON object")
     return values
 
 
-def _list(table: Mapping[str, Any], key: str) -> list[Any]:
-    values = _value(table, key)
-    require(isinstance(values, list), key, values, "must be a list")
-    return values
-
-
-def _value(table: Mapping[str, Any], key: str) -> Any:
+def _value(table: Json, key: str) -> Any:
     require(key in table, key, None, "is missing: add it")
     return table[key]
 
 
-def _text(table: Mapping[str, Any], key: str) -> str:
+def _read(table: Json, key: str, kind: type | UnionType, must_be: str) -> Any:
     value = _value(table, key)
-    require(isinstance(value, str), key, value, "must be a text")
+    require(isinstance(value, kind) and not isinstance(value, bool), key, value, f"must be {must_be}")
     return value
 
 
-def _number(table: Mapping[str, Any], key: str) -> float:
-    value = _value(table, key)
-    require(isinstance(value, int | float) and not isinstance(value, bool), key, value, "must be a number")
-    return float(value)
+def _text(table: Json, key: str) -> str:
+    return _read(table, key, str, "a text")
+
+
+def _number(table: Json, key: str) -> float:
+    return float(_read(table, key, int | float, "a number"))
 
 
 def _grown(delta: float, factor: float, beyond: bool) -> float:

@@ -23,18 +23,6 @@ from sordino.privacy.gaussian import gaussian_epsilon
 from sordino.privacy.sampling import WithoutReplacement, WithReplacement
 from sordino.types import Relation
 
-__all__ = [
-    "STEP",
-    "fixed_size_gaussian_loss",
-    "gaussian_loss",
-    "gaussian_loss_range",
-    "laplace_loss",
-    "lattice_loss",
-    "most_draws",
-    "pure_loss",
-    "rounded_loss",
-]
-
 STEP = 1e-4  # connect-the-dots errs by O(STEP^2) a release: five digits after a thousand rounds
 
 
@@ -66,11 +54,6 @@ def laplace_loss(noise_multiplier: float, sampling_prob: float = 1.0, step: floa
     return privacy_loss_distribution.from_laplace_mechanism(
         noise_multiplier, value_discretization_interval=step, sampling_prob=sampling_prob
     )
-
-
-def gaussian_loss_range(noise_multiplier: float) -> float:
-    """A loss that Gaussian noise exceeds with a probability that does not matter: where a lattice may end."""
-    return gaussian_epsilon(1.0 / noise_multiplier, 1e-18)
 
 
 def gaussian_loss(

@@ -18,16 +18,8 @@ from dataclasses import dataclass
 from scipy.optimize import brentq
 from scipy.special import betaincc, betainccinv, betaln, expit
 
-from sordino.errors import InvalidInput, Refused, require
+from sordino.errors import Refused, require
 from sordino.privacy.events import FiniteLoss
-
-__all__ = [
-    "GAMMA_RULES",
-    "PrivUnitConstants",
-    "ScalarDPConstants",
-    "privunit_constants",
-    "scalar_dp_constants",
-]
 
 GAMMA_RULES = ("exact", "condition-1", "condition-2")
 
@@ -87,8 +79,7 @@ def privunit_constants(d: int, eps0: float, eps1: float, gamma: str = "exact") -
     require(0 < eps0 <= 20, "eps0", eps0, "must lie in (0, 20]: beyond it 53 random bits do not reach")
     require(0 < eps1 <= 50, "eps1", eps1, "must lie in (0, 50]")
     gamma = "condition-1" if gamma == "sufficient" else gamma
-    if gamma not in GAMMA_RULES:
-        raise InvalidInput("gamma", gamma, "use one of " + ", ".join(GAMMA_RULES))
+    require(gamma in GAMMA_RULES, "gamma", gamma, "use one of " + ", ".join(GAMMA_RULES))
     half = (d - 1) / 2
     p = float(expit(eps0))
     if gamma == "exact":
@@ -102,10 +93,8 @@ def privunit_constants(d: int, eps0: float, eps1: float, gamma: str = "exact") -
     m = math.exp(log_A) * (p / q - (1 - p) / (1 - q))
     epsilon = eps0 + math.log((1 - q) / q)
     if epsilon > eps0 + eps1 * (1 + 1e-9):
-        raise Refused(
-            f"gamma by {gamma} at d = {d} gives the direction epsilon {epsilon:.6g}, more than eps0 + eps1",
-            "use gamma = exact",
-        )
+        reason = f"gamma by {gamma} at d = {d} gives the direction epsilon {epsilon:.6g}, more than eps0 + eps1"
+        raise Refused(reason, "use gamma = exact")
     return PrivUnitConstants(d, p, threshold, q, m, epsilon)
 
 
@@ -145,8 +134,6 @@ def _condition_2(d: int, eps1: float) -> float:
 
     least = math.sqrt(2 / d)
     if least >= 1 or slack(least) < 0:
-        raise Refused(
-            f"the second sufficient condition has no solution at d = {d}, eps1 = {eps1:g}",
-            "use gamma = exact",
-        )
+        reason = f"the second sufficient condition has no solution at d = {d}, eps1 = {eps1:g}"
+        raise Refused(reason, "use gamma = exact")
     return float(brentq(slack, least, 1 - 1e-12)) * (1 - 1e-12)

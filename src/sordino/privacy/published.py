@@ -12,17 +12,6 @@ from typing import NoReturn
 
 from sordino.errors import Refused, require
 
-__all__ = [
-    "classical_gaussian_noise",
-    "fedavg_eq_5",
-    "minibatch_acg16",
-    "minibatch_theorem_2_1",
-    "minibatch_theorem_2_1_least_batch",
-    "normec_noise",
-    "one_pass_classical_noise",
-    "qtdl_theorem_2_epsilon_0",
-]
-
 
 def classical_gaussian_noise(epsilon: float, delta: float) -> float:
     """sqrt(2 ln(1.25 / delta)) / epsilon, the noise multiplier of Dwork and Roth: valid for epsilon <= 1 only."""

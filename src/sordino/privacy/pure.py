@@ -17,8 +17,6 @@ from scipy.stats import binom
 from sordino.errors import MOST_ROUNDS, require
 from sordino.privacy.gaussian import private_side
 
-__all__ = ["pure_delta", "pure_epsilon", "require_releases", "subsampled_pure_epsilon"]
-
 
 def pure_delta(epsilon: float, epsilon_0: float, count: int) -> float:
     """delta of `count` releases that are epsilon_0-DP each, at this total epsilon."""

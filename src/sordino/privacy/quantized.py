@@ -16,28 +16,13 @@ from dataclasses import dataclass
 
 from scipy.special import ndtri
 
-from sordino.errors import InvalidInput, require
+from sordino.errors import require
 from sordino.privacy import wording
 from sordino.privacy.concentrated import zcdp_rho
-from sordino.privacy.events import Approximate, Assumed, Claimed, Event, Gaussian, Pure, ZeroConcentrated
+from sordino.privacy.events import Approximate, Assumed, Claimed, Gaussian, Pure, ZeroConcentrated
 from sordino.privacy.gaussian import gaussian_mu
 from sordino.privacy.tdl import log_not_worst_delta, tdl_support_for, tdl_variance, theorem_1, worst_delta
-from sordino.types import Relation, Unit
-
-__all__ = [
-    "NOISE_LAWS",
-    "Calibration",
-    "Sensitivities",
-    "assumed_sensitivities",
-    "bits_for",
-    "calibrate_quantized",
-    "calibrations",
-    "client_sensitivities",
-    "discrete_laplace_calibration",
-    "sound_tdl_calibration",
-    "theorem_1_calibration",
-    "wrapped_gaussian_calibration",
-]
+from sordino.types import Event, Relation, Unit
 
 _ROUNDING = 2.0**-20
 MESSAGE_FAILURE = 1e-6  # how often one whole message may meet the end of its range: costs accuracy, never privacy
@@ -70,12 +55,6 @@ class Calibration:
     bits: int  # t, a coordinate
     alpha: float | None = None  # of the (truncated) discrete Laplace laws
     delta: float = 0.0
-    label: str = ""
-
-    @property
-    def sound(self) -> bool:
-        """Whether the guarantee that comes with this calibration is proven."""
-        return not isinstance(self.event, Claimed)
 
     def event_under(self, bounds: Sensitivities) -> Event:
         """What the same noise costs under other sensitivities (another relation, say)."""
@@ -117,18 +96,9 @@ def theorem_1_calibration(bounds: Sensitivities, epsilon: float) -> Calibration:
     """The paper's calibration, with the delta that it really has."""
     alpha, m = theorem_1(epsilon, bounds.l1, bounds.linf)
     log_kept = log_not_worst_delta(m, alpha, bounds.d, bounds.l1, bounds.linf)
-    true_delta = -math.expm1(log_kept)
-    claim = wording.claim_of_theorem_1(epsilon, bounds.d, log_kept)
-    return Calibration(
-        law="theorem-1",
-        event=Claimed(claim, _truncated_event(alpha, m, bounds)),
-        noise_std=math.sqrt(tdl_variance(m, alpha)),
-        support=m,
-        bits=bits_for(bounds.levels, m),
-        alpha=alpha,
-        delta=true_delta,
-        label="Theorem 1 calibration, no valid guarantee",
-    )
+    event = Claimed(wording.claim_of_theorem_1(epsilon, bounds.d, log_kept), _truncated_event(alpha, m, bounds))
+    noise_std, true_delta = math.sqrt(tdl_variance(m, alpha)), -math.expm1(log_kept)
+    return Calibration("theorem-1", event, noise_std, m, bits_for(bounds.levels, m), alpha, true_delta)
 
 
 def sound_tdl_calibration(bounds: Sensitivities, epsilon: float, delta: float) -> Calibration:
@@ -141,16 +111,8 @@ def sound_tdl_calibration(bounds: Sensitivities, epsilon: float, delta: float) -
     pure = (epsilon / bounds.l1, delta)
     alpha, truncation = max(concentrated, pure)
     m = tdl_support_for(truncation, alpha, bounds.d, bounds.l1, bounds.linf)
-    return Calibration(
-        law="truncated-laplace",
-        event=_truncated_event(alpha, m, bounds),
-        noise_std=math.sqrt(tdl_variance(m, alpha)),
-        support=m,
-        bits=bits_for(bounds.levels, m),
-        alpha=alpha,
-        delta=delta,
-        label="truncated discrete Laplace, truncation paid for",
-    )
+    event, noise_std = _truncated_event(alpha, m, bounds), math.sqrt(tdl_variance(m, alpha))
+    return Calibration("truncated-laplace", event, noise_std, m, bits_for(bounds.levels, m), alpha, delta)
 
 
 def discrete_laplace_calibration(bounds: Sensitivities, epsilon: float) -> Calibration:
@@ -161,16 +123,8 @@ def discrete_laplace_calibration(bounds: Sensitivities, epsilon: float) -> Calib
     alpha = epsilon / bounds.l1
     # P(|Y| > m) = 2 e^(-alpha (m + 1)) / (1 + e^-alpha), for d coordinates together at most MESSAGE_FAILURE.
     m = math.ceil(math.log(2 * bounds.d / (MESSAGE_FAILURE * (1 + math.exp(-alpha)))) / alpha)
-    variance = 2 * math.exp(-alpha) / math.expm1(-alpha) ** 2
-    return Calibration(
-        law="laplace",
-        event=Pure(epsilon),
-        noise_std=math.sqrt(variance),
-        support=m,
-        bits=bits_for(bounds.levels, m),
-        alpha=alpha,
-        label="discrete Laplace, output wrapped or clamped",
-    )
+    noise_std = math.sqrt(2 * math.exp(-alpha) / math.expm1(-alpha) ** 2)
+    return Calibration("laplace", Pure(epsilon), noise_std, m, bits_for(bounds.levels, m), alpha)
 
 
 def wrapped_gaussian_calibration(bounds: Sensitivities, epsilon: float, delta: float) -> Calibration:
@@ -182,15 +136,7 @@ def wrapped_gaussian_calibration(bounds: Sensitivities, epsilon: float, delta: f
     mu = gaussian_mu(epsilon, delta)
     sigma = bounds.l2 / mu
     m = math.ceil(-float(ndtri(MESSAGE_FAILURE / (2 * bounds.d))) * sigma)
-    return Calibration(
-        law="gaussian",
-        event=Gaussian(1 / mu),
-        noise_std=sigma,
-        support=m,
-        bits=bits_for(bounds.levels, m),
-        delta=delta,
-        label="discretised Gaussian, output wrapped",
-    )
+    return Calibration("gaussian", Gaussian(1 / mu), sigma, m, bits_for(bounds.levels, m), delta=delta)
 
 
 def calibrations(bounds: Sensitivities, epsilon: float, delta: float) -> list[Calibration]:
@@ -199,10 +145,7 @@ def calibrations(bounds: Sensitivities, epsilon: float, delta: float) -> list[Ca
     require(0 <= delta < 1, "delta", delta, "must lie in [0, 1)")
     found = [discrete_laplace_calibration(bounds, epsilon)]
     if delta > 0:
-        found += [
-            wrapped_gaussian_calibration(bounds, epsilon, delta),
-            sound_tdl_calibration(bounds, epsilon, delta),
-        ]
+        found += [wrapped_gaussian_calibration(bounds, epsilon, delta), sound_tdl_calibration(bounds, epsilon, delta)]
     return sorted(found, key=lambda calibration: calibration.noise_std)
 
 
@@ -211,17 +154,12 @@ NOISE_LAWS = ("best", "gaussian", "truncated-laplace", "laplace", "theorem-1")
 
 def calibrate_quantized(bounds: Sensitivities, epsilon: float, delta: float, noise: str = "best") -> Calibration:
     """The calibration of the named noise law, or the best sound one."""
-    if noise not in NOISE_LAWS:
-        raise InvalidInput("noise", noise, "use one of " + ", ".join(NOISE_LAWS))
+    require(noise in NOISE_LAWS, "noise", noise, "use one of " + ", ".join(NOISE_LAWS))
     if noise == "theorem-1":
         return theorem_1_calibration(bounds, epsilon)
-    found = calibrations(bounds, epsilon, delta)
-    if noise == "best":
-        return found[0]
-    for calibration in found:
-        if calibration.law == noise:
-            return calibration
-    raise InvalidInput("delta", delta, f"noise {noise!r} needs delta > 0; for delta = 0 use noise 'laplace'")
+    found = [each for each in calibrations(bounds, epsilon, delta) if noise in ("best", each.law)]
+    require(bool(found), "delta", delta, f"noise {noise!r} needs delta > 0; for delta = 0 use noise 'laplace'")
+    return found[0]
 
 
 def _truncated_event(alpha: float, m: int, bounds: Sensitivities) -> Event:

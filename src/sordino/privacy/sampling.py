@@ -13,8 +13,6 @@ from typing import ClassVar
 
 from sordino.errors import InvalidInput, require
 
-__all__ = ["Full", "Poisson", "Sampling", "WithReplacement", "WithoutReplacement", "parse_sampling"]
-
 
 @dataclass(frozen=True)
 class Full:
@@ -64,7 +62,7 @@ class _FixedSize:
 class WithoutReplacement(_FixedSize):
     """K different units out of n, uniformly."""
 
-    name: ClassVar[str] = "without-replacement"
+    name: ClassVar[str] = "fixed"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -93,8 +91,8 @@ Sampling = Full | Poisson | WithoutReplacement | WithReplacement
 
 
 def parse_sampling(text: str) -> Sampling:
-    """Read 'full', 'poisson:0.2', 'without-replacement:50/1000' or 'with-replacement:50/1000'."""
-    remedy = "use full, poisson:Q, without-replacement:K/N or with-replacement:K/N"
+    """Read 'full', 'poisson:0.2', 'fixed:50/1000' or 'with-replacement:50/1000', as run files spell cohorts."""
+    remedy = "use full, poisson:Q, fixed:K/N or with-replacement:K/N"
     name, _, argument = text.strip().partition(":")
     try:
         if name == Full.name and not argument:

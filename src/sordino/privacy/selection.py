@@ -19,14 +19,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sordino.errors import Refused, require
-from sordino.privacy.events import Composed, Event, Gaussian, Repeated, Sampled
+from sordino.privacy.events import Composed, Gaussian, Repeated, Sampled
 from sordino.privacy.sampling import Full, Poisson
-from sordino.types import Relation
+from sordino.types import Event, Relation
 
 if TYPE_CHECKING:
     from dp_accounting.dp_event import DpEvent
-
-__all__ = ["selection_epsilon"]
 
 
 def selection_epsilon(*events: Event, trials: float, delta: float, relation: Relation) -> float:

@@ -18,10 +18,8 @@ import numpy as np
 from scipy.special import expit
 from scipy.stats import binom
 
-from sordino.errors import InvalidInput, Refused, require
+from sordino.errors import Refused, require
 from sordino.privacy.gaussian import private_side
-
-__all__ = ["closed_form_limit", "shuffle_delta", "shuffle_epsilon", "shuffle_epsilon_closed"]
 
 LARGEST_EPS0 = 700  # whose e^eps0 is a number
 
@@ -82,12 +80,7 @@ def shuffle_epsilon(eps0: float, n: int, delta: float, delta0: float = 0.0, meth
             "the 2023 shuffle bound holds for a special class of randomisers only, by its authors' erratum",
             "use the 2021 bound: method closed or numeric",
         )
-    if method not in ("closed", "numeric"):
-        raise InvalidInput("method", method, "use closed or numeric")
-
-    def approximate(epsilon: float) -> float:
-        return (math.exp(epsilon) + 1) * (1 + math.exp(-eps0) / 2) * n * delta0
-
+    require(method in ("closed", "numeric"), "method", method, "use closed or numeric")
     if method == "closed":
         limit = closed_form_limit(n, delta)
         if eps0 > limit:
@@ -99,7 +92,7 @@ def shuffle_epsilon(eps0: float, n: int, delta: float, delta0: float = 0.0, meth
             return shuffle_epsilon_closed(eps0, n, delta)
 
     def slack(epsilon: float) -> float:
-        left = delta - approximate(epsilon)
+        left = delta - (math.exp(epsilon) + 1) * (1 + math.exp(-eps0) / 2) * n * delta0
         if method == "numeric":
             return left - shuffle_delta(epsilon, eps0, n)
         return epsilon - shuffle_epsilon_closed(eps0, n, left) if left > 0 else -1.0

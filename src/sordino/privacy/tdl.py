@@ -22,24 +22,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sordino.errors import InvalidInput, require
+from sordino.errors import require
+from sordino.privacy.gaussian import least_whole
 
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
-
-__all__ = [
-    "log_not_worst_delta",
-    "shift_counts",
-    "tdl_delta",
-    "tdl_loss",
-    "tdl_normalizer",
-    "tdl_pmf",
-    "tdl_support_for",
-    "tdl_tail",
-    "tdl_variance",
-    "theorem_1",
-    "worst_delta",
-]
 
 _DIRECT_SUM = 10**7  # up to this m sums are taken term by term
 _LATTICE = 2**25  # the longest exact convolution; longer ones are rounded up to a coarser lattice
@@ -133,24 +120,11 @@ def worst_delta(m: int, alpha: float, d: int, delta_1: float, delta_inf: float) 
 
 def tdl_support_for(delta: float, alpha: float, d: int, delta_1: float, delta_inf: float) -> int:
     """The least m whose worst delta is at most `delta`."""
-    require(
-        0 < delta < 1,
-        "delta",
-        delta,
-        "must lie in (0, 1): a truncated law never gives delta = 0; use discrete Laplace",
+    remedy = "must lie in (0, 1): a truncated law never gives delta = 0; use discrete Laplace"
+    require(0 < delta < 1, "delta", delta, remedy)
+    return least_whole(
+        lambda m: worst_delta(m, alpha, d, delta_1, delta_inf) <= delta, max(1, math.ceil(int(delta_inf) / 2))
     )
-
-    def enough(m: int) -> bool:
-        return worst_delta(m, alpha, d, delta_1, delta_inf) <= delta
-
-    high = max(1, int(delta_inf))
-    while not enough(high):
-        high *= 2
-    low = high // 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
 
 
 def theorem_1(epsilon: float, delta_1: float, delta_inf: float) -> tuple[float, int]:
@@ -160,12 +134,8 @@ def theorem_1(epsilon: float, delta_1: float, delta_inf: float) -> tuple[float, 
     """
     require(epsilon > 0, "epsilon", epsilon, "must be positive")
     limit = delta_1 / (math.e * delta_inf)
-    require(
-        epsilon < limit,
-        "epsilon",
-        epsilon,
-        f"Theorem 1 is stated for epsilon < Delta_1/(e Delta_inf) = {limit:.6g}: ask for less",
-    )
+    remedy = f"Theorem 1 is stated for epsilon < Delta_1/(e Delta_inf) = {limit:.6g}: ask for less"
+    require(epsilon < limit, "epsilon", epsilon, remedy)
     alpha = epsilon / delta_1
     return alpha, math.ceil(-math.log1p(-math.expm1(alpha) * delta_inf) / alpha)
 
@@ -183,7 +153,5 @@ def _coordinate_loss(k: int, m: int, alpha: float, coarse: int) -> PrivacyLossDi
 
 
 def _require_tdl(m: int, alpha: float) -> None:
-    if m < 1:
-        raise InvalidInput("m", m, "the support {-m, ..., m} needs m >= 1")
-    if not (alpha >= 0 and math.isfinite(alpha)):
-        raise InvalidInput("alpha", alpha, "must be finite and not negative")
+    require(m >= 1, "m", m, "the support {-m, ..., m} needs m >= 1")
+    require(0 <= alpha < math.inf, "alpha", alpha, "must be finite and not negative")

@@ -1,1 +1,1 @@
-"""Pictures of runs."""
+"""Tables, pages and pictures of runs, certificates and result files."""

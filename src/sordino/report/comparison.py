@@ -1,6 +1,6 @@
-"""Methods side by side: means with confidence intervals, and paired differences from the first one.
+"""Comparison of methods: means with confidence intervals, and paired differences from the first method.
 
-Runs are paired by seed: equal seeds start from the same model and draw the same clients.
+Runs are paired by seed: runs with equal seeds start from the same model and draw the same clients.
 """
 
 from __future__ import annotations
@@ -13,23 +13,24 @@ from typing import Any
 
 import numpy as np
 
-from sordino.report.curves import MEASURES, measure_of
+from sordino.report.curves import MEASURES, History, measure_of
 
-__all__ = ["compare", "plot_comparison"]
-
-Histories = Sequence[list[dict[str, Any]]]  # a history a seed
+Histories = Sequence[History]  # one for each seed
 
 
 def compare(methods: Mapping[str, Histories], confidence: float = 0.95) -> list[dict[str, Any]]:
-    """A row a method: mean over seeds of the last five rounds' mean, its interval, the difference from the first.
+    """One row for each method: mean over seeds of the last five rounds, its interval, difference from the first method.
 
-    The p-value is of a paired t-test against the first method, adjusted for their number (Holm). A method of which one
-    run diverged has no figures.
+    The p-value is that of a paired t-test against the first method, adjusted for the number of tests (Holm). The
+    figures of a method are NaN if one of its runs diverged.
     """
     from scipy.stats import ttest_rel
 
     measure, _, factor = measure_of(next(iter(methods.values()))[0][-1])
-    values = {name: factor * _last_five(histories, measure) for name, histories in methods.items()}
+    values = {
+        name: factor * np.array([statistics.fmean(row[measure] for row in history[-5:]) for history in histories])
+        for name, histories in methods.items()
+    }
     first = next(iter(values.values()))
     rows: list[dict[str, Any]] = []
     for name, found in values.items():
@@ -48,7 +49,7 @@ def compare(methods: Mapping[str, Histories], confidence: float = 0.95) -> list[
 
 
 def plot_comparison(methods: Mapping[str, Histories], title: str, path: Path, confidence: float = 0.95) -> None:
-    """The measure over rounds: means over seeds with their intervals."""
+    """Draw the measure over rounds: means over seeds with their intervals."""
     from matplotlib.figure import Figure
 
     key, label, factor = measure_of(next(iter(methods.values()))[0][-1])
@@ -68,10 +69,6 @@ def plot_comparison(methods: Mapping[str, Histories], title: str, path: Path, co
     figure.savefig(path, dpi=130)
 
 
-def _last_five(histories: Histories, measure: str) -> np.ndarray:
-    return np.array([statistics.fmean(row[measure] for row in history[-5:]) for history in histories])
-
-
 def _interval(values: np.ndarray, confidence: float) -> tuple[float, float]:
     """Student's interval of the mean."""
     from scipy.stats import t
@@ -83,7 +80,7 @@ def _interval(values: np.ndarray, confidence: float) -> tuple[float, float]:
 
 
 def _holm(ps: list[float]) -> list[float]:
-    """p-values adjusted for their number, step by step from the smallest."""
+    """p-values adjusted for their number by Holm's method."""
     order = sorted(range(len(ps)), key=lambda i: ps[i])
     adjusted, largest = [math.nan] * len(ps), 0.0
     for place, i in enumerate(order):

@@ -1,4 +1,4 @@
-"""Accuracy, or what else was measured, and epsilon over rounds, as a picture."""
+"""A picture of one run: its accuracy, or another measure, and its epsilon over rounds."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-__all__ = ["measure_of", "plot_history"]
+History = list[dict[str, Any]]  # one row of metrics for each evaluation
 
-# What a row may hold, the most telling first: key, axis, factor.
+# The measures that a row may have, the most informative first: key, label of the axis, factor.
 MEASURES = (
     ("accuracy", "test accuracy (%)", 100.0),
     ("distance", "distance to the minimiser", 1.0),
@@ -20,12 +20,12 @@ MEASURES = (
 
 
 def measure_of(row: dict[str, Any]) -> tuple[str, str, float]:
-    """The measure to show of a row of metrics: its key, what an axis says, and the factor of the unit there."""
+    """The first measure of a row of metrics: its key, the label of its axis, and the factor of the axis."""
     return next(measure for measure in MEASURES if measure[0] in row)
 
 
-def plot_history(history: list[dict[str, Any]], title: str, path: Path) -> None:
-    """Test accuracy (suboptimality, without classes) to the left, epsilon spent to the right, over rounds."""
+def plot_history(history: History, title: str, path: Path) -> None:
+    """Draw the measure on the left axis and the epsilon spent on the right axis, over rounds."""
     from matplotlib.figure import Figure
 
     key, label, factor = measure_of(history[-1])

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import csv
-import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-__all__ = ["Numbers", "plot_curves", "plot_paths", "plot_table", "write_numbers"]
 
 Numbers = list[tuple[str, str, float, float]]  # panel, line, x, y
 Points = list[tuple[float, float]]
@@ -56,8 +53,7 @@ def plot_table(rows: Sequence[Mapping[str, Any]], metric: str, path: Path) -> No
 
 def plot_curves(numbers: Numbers, path: Path, *, title: str, metric: str = "accuracy", scale: str = "linear") -> None:
     """A metric over rounds, in panels with one legend."""
-    curves = _lines(numbers)
-    figure, panels = _panels(title, list(dict.fromkeys(panel for panel, _ in curves)))
+    figure, panels, curves = _panels_with_lines(title, numbers)
     lines = list(dict.fromkeys(line for _, line in curves))
     for (panel, line), points in curves.items():
         axes = panels[panel]
@@ -73,8 +69,7 @@ def plot_curves(numbers: Numbers, path: Path, *, title: str, metric: str = "accu
 
 def plot_paths(numbers: Numbers, path: Path, *, title: str) -> None:
     """Paths in the plane around a minimiser w* at (0, 0), in panels with a legend each."""
-    curves = _lines(numbers)
-    figure, panels = _panels(title, list(dict.fromkeys(panel for panel, _ in curves)))
+    figure, panels, curves = _panels_with_lines(title, numbers)
     for (panel, line), points in curves.items():
         panels[panel].plot(*zip(*points, strict=True), marker=".", markersize=4, label=line)
     for axes in panels.values():
@@ -84,27 +79,30 @@ def plot_paths(numbers: Numbers, path: Path, *, title: str) -> None:
     figure.savefig(path, dpi=90)
 
 
-def _lines(numbers: Numbers) -> dict[tuple[str, str], Points]:
+def _panels_with_lines(title: str, numbers: Numbers) -> tuple[Figure, dict[str, Axes], dict[tuple[str, str], Points]]:
+    """A figure, its panels by name, and the points of each line by panel and name."""
     lines: dict[tuple[str, str], Points] = {}
     for panel, line, x, y in numbers:
         lines.setdefault((panel, line), []).append((x, y))
-    return lines
+    figure, panels = panels_of(title, (panel for panel, _ in lines), width=4.2, height=3.4)
+    for axes in panels.values():
+        axes.grid(alpha=0.3)
+    return figure, panels, lines
 
 
-def _panels(title: str, names: list[str]) -> tuple[Figure, dict[str, Axes]]:
+def panels_of(title: str, names: Iterable[str], *, width: float, height: float) -> tuple[Figure, dict[str, Axes]]:
     """A figure with a panel for each name, up to three side by side."""
     from matplotlib.figure import Figure
 
+    names = list(dict.fromkeys(names))
     columns = min(3, len(names))
     rows = -(-len(names) // columns)
-    figure = Figure(figsize=(4.2 * columns + 1.5, 3.4 * rows + 1), layout="constrained")
+    figure = Figure(figsize=(width * columns + 1.5, height * rows + 1), layout="constrained")
     figure.suptitle(title)
-    panels: dict[str, Axes] = {}
-    for name, axes in itertools.zip_longest(names, figure.subplots(rows, columns, squeeze=False).flat):
-        if name is None:
-            axes.set_axis_off()
-        else:
-            axes.set_title(name, fontsize=10)
-            axes.grid(alpha=0.3)
-            panels[name] = axes
+    all_axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for unused in all_axes[len(names) :]:
+        unused.set_axis_off()
+    panels: dict[str, Axes] = dict(zip(names, all_axes, strict=False))
+    for name, axes in panels.items():
+        axes.set_title(name, fontsize=9)
     return figure, panels

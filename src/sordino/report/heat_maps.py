@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from sordino.report.figures import panels_of
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.image import AxesImage
-
-__all__ = ["HeatMap", "draw_heat_maps"]
 
 
 class HeatMap(NamedTuple):
@@ -27,34 +27,18 @@ def draw_heat_maps(
     maps: Mapping[str, HeatMap], path: Path, *, label: str, down: str = "", along: str = "", title: str = ""
 ) -> None:
     """Draw all maps with one colour scale, up to three side by side, each below its name."""
-    from matplotlib.figure import Figure
-
-    across = min(3, len(maps))
-    rows = -(-len(maps) // across)
-    figure = Figure(figsize=(4.6 * across + 1, 4.2 * rows), layout="constrained")
-    figure.suptitle(title)
-    limits = _limits(maps)
-    all_axes = figure.subplots(rows, across, squeeze=False).ravel()
-    for unused in all_axes[len(maps) :]:
-        unused.set_axis_off()
-    for axes, (name, each) in zip(all_axes, maps.items(), strict=False):
-        image = _draw(axes, each, limits)
+    values = [value for each in maps.values() for row in each.values for value in row if value is not None]
+    finite = [value for value in values if math.isfinite(value)] or [0.0, 1.0]
+    figure, panels = panels_of(title, maps, width=4.6, height=4.2)
+    for name, axes in panels.items():
+        image = _draw(axes, maps[name], min(finite), max(finite))
         axes.set(xlabel=along, ylabel=down)
-        axes.set_title(name, fontsize=9)
-    figure.colorbar(image, ax=all_axes.tolist(), label=label)
+    figure.colorbar(image, ax=list(panels.values()), label=label)
     figure.savefig(path, dpi=110)
 
 
-def _limits(maps: Mapping[str, HeatMap]) -> tuple[float, float]:
-    """The least and the largest finite value."""
-    values = [value for each in maps.values() for row in each.values for value in row if value is not None]
-    finite = [value for value in values if math.isfinite(value)]
-    return (min(finite), max(finite)) if finite else (0.0, 1.0)
-
-
-def _draw(axes: Axes, heat_map: HeatMap, limits: tuple[float, float]) -> AxesImage:
+def _draw(axes: Axes, heat_map: HeatMap, low: float, high: float) -> AxesImage:
     downs, alongs, values = heat_map
-    low, high = limits
     table = [[math.nan if value is None else value for value in row] for row in values]
     image = axes.imshow(table, origin="lower", aspect="auto", vmin=low, vmax=high)
     axes.set_xticks(range(len(alongs)), alongs, rotation=45, fontsize=8)

@@ -8,12 +8,10 @@ from collections.abc import Callable
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from sordino.privacy import wording
 from sordino.privacy.guarantee import Certificate
-
-__all__ = ["Result", "promise_lines", "results_page", "spread_lines", "summary", "with_summary"]
 
 Result = dict[str, Any]  # a result file, parsed
 
@@ -38,13 +36,6 @@ def results_page(folder: Path, certificates: Callable[[Result], list[Result]] = 
     return HEADER + "".join(_table(table, certificates(table)) for table in tables)
 
 
-class _Difference(NamedTuple):
-    """Ours less the paper's, in one cell of a table."""
-
-    difference: float
-    cell: str
-
-
 def summary(folder: Path) -> str:
     """One row for each paper as Markdown for the README: how far our figures are from the published ones."""
     lines = [
@@ -57,18 +48,17 @@ def summary(folder: Path) -> str:
         if chosen:
             found = [each for table in chosen for each in _differences(table)]
             links = ", ".join(f"[{table['file']}](docs/results.md#{_anchor(table)})" for table in chosen)
-            median = statistics.median(abs(each.difference) for each in found)
-            largest = max(found, key=lambda each: abs(each.difference))
+            median = statistics.median(abs(difference) for difference, _ in found)
+            largest, cell = max(found, key=lambda each: abs(each[0]))
             number = paper.removeprefix("paper")
-            lines.append(
-                f"| {number} | {links} | {len(found)} | {median:.3g} | {largest.difference:+.3g} | {largest.cell} |"
-            )
+            lines.append(f"| {number} | {links} | {len(found)} | {median:.3g} | {largest:+.3g} | {cell} |")
     return "\n".join([*lines, "", SUMMARY_NOTE, ""])
 
 
-def _differences(table: Result) -> list[_Difference]:
+def _differences(table: Result) -> list[tuple[float, str]]:
+    """Ours less the paper's, and the cell."""
     return [
-        _Difference(row["mean"] - row["paper"], _escaped(f"{table['file']}: {row['row']}, {row['column']}"))
+        (row["mean"] - row["paper"], f"{table['file']}: {row['row']}, {row['column']}".replace("|", "\\|"))
         for row in table["rows"]
         if row["paper"] is not None and row["mean"] is not None
     ]
@@ -81,10 +71,6 @@ def _heading(table: Result) -> str:
 def _anchor(table: Result) -> str:
     """GitHub's link to the heading of a table."""
     return _heading(table).lower().replace(": ", "-").replace(" ", "-")
-
-
-def _escaped(text: str) -> str:
-    return text.replace("|", "\\|")
 
 
 def with_summary(readme: str, folder: Path) -> str:
@@ -113,19 +99,20 @@ def _pictures_of(path: Path) -> list[str]:
 
 def _table(table: Result, certificates: list[Result]) -> str:
     made = table["provenance"]
+    earlier = made.get("earlier_commits")  # of a result that took several calls
+    begun = f" (begun at {', '.join(earlier)})" if earlier else ""
     lines = [
         f"\n## {_heading(table)}\n",
-        f"{table['metric']}. Made by `{made['command']}` at {made['commit']}{_begun(made)} on {made['device']}, "
+        f"{table['metric']}. Made by `{made['command']}` at {made['commit']}{begun} on {made['device']}, "
         f"Sordino {made['versions']['sordino']}, JAX {made['versions']['jax']}, {made['date'][:10]}.\n",
         "| row | column | paper | ours | std | seeds |",
         "|---|---|---|---|---|---|",
     ]
     for row in table["rows"]:
         paper = "-" if row["paper"] is None else f"{row['paper']:g}"
+        mean = "diverged" if row["mean"] is None else f"{row['mean']:.4g}"
         std = "-" if row["std"] is None else f"{row['std']:.3g}"
-        lines.append(
-            f"| {row['row']} | {row['column']} | {paper} | {_number(row['mean'])} | {std} | {_seeds(row['seeds'])} |"
-        )
+        lines.append(f"| {row['row']} | {row['column']} | {paper} | {mean} | {std} | {len(row['seeds'])} |")
     spreads = [f"- {text}" for text in spread_lines(table.get("spreads", []))]
     lines += ["\nHighest less lowest along each line of the heat map:\n", *spreads] if spreads else []
     if table.get("note"):
@@ -137,19 +124,14 @@ def _table(table: Result, certificates: list[Result]) -> str:
     return "\n".join([*lines, what, *promises, ""])
 
 
-def _begun(made: Result) -> str:
-    """The earlier commits of a result that took several calls."""
-    earlier = made.get("earlier_commits", [])
-    return f" (begun at {', '.join(earlier)})" if earlier else ""
-
-
 def promise_lines(certificates: list[Result]) -> list[str]:
     """One line for each promise, with the cells that share it."""
     cells: dict[str, list[str]] = {}
     for certificate in certificates:
         promise = wording.results_line(Certificate.from_json(certificate), certificate.get("claim"))
         cells.setdefault(promise, []).append(f"{certificate['row']}, {certificate['column']}")
-    return [f"{_joined(names)}: {text}" for text, names in cells.items()]
+    more = {text: f" and {len(names) - 1} more" if len(names) > 1 else "" for text, names in cells.items()}
+    return [f"{names[0]}{more[text]}: {text}" for text, names in cells.items()]
 
 
 def spread_lines(spreads: list[Result]) -> list[str]:
@@ -161,15 +143,3 @@ def spread_lines(spreads: list[Result]) -> list[str]:
         texts = columns.setdefault(f"{each['metric']}, {each['column']}", [])
         texts.append(f"{each['row']}: {spread} ({each['cells']} cells{lost})")
     return [f"{name}: {'; '.join(texts)}" for name, texts in columns.items()]
-
-
-def _joined(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
-
-
-def _number(mean: float | None) -> str:
-    return "diverged" if mean is None else f"{mean:.4g}"
-
-
-def _seeds(seeds: list[int] | int) -> str:
-    return str(len(seeds)) if isinstance(seeds, list) else str(seeds)

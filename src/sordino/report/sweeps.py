@@ -13,14 +13,12 @@ from typing import Any
 from sordino.errors import InvalidInput, Refused
 from sordino.privacy import wording
 from sordino.privacy.accountants import account_of, epsilon_of
-from sordino.privacy.events import ByHolder, Composed, Event, parts_of, passing_anew
+from sordino.privacy.events import ByHolder, Composed, parts_of, passing_anew
 from sordino.privacy.guarantee import Certificate
 from sordino.privacy.selection import selection_epsilon
 from sordino.report.curves import MEASURES
 from sordino.report.heat_maps import HeatMap, draw_heat_maps
-from sordino.types import Relation
-
-__all__ = ["RULES", "best_point", "plot_heat_map", "rule_for", "tidy_table", "tuning_cost", "write_table"]
+from sordino.types import Event, Relation
 
 Row = dict[str, Any]
 
@@ -30,7 +28,9 @@ def tidy_table(records: Sequence[Row]) -> list[Row]:
     rows = []
     for record in records:
         last, tail = record["history"][-1], record["history"][-5:]
-        own = {key: _cell(value) for key, value in record["values"].items()}
+        # Lists and tables of a run file become text.
+        values = record["values"].items()
+        own = {key: json.dumps(value) if isinstance(value, list | dict) else value for key, value in values}
         row: Row = {"point": record["point"], **own, "seed": record["seed"], "rounds": last["round"]}
         for measure, _, _ in MEASURES:
             if measure in last:
@@ -93,14 +93,9 @@ def best_point(rows: Sequence[Row], varied: Sequence[str], rule: str) -> Row | N
     if not sound:
         return None
     group, mean = max(sound, key=lambda pair: worth(pair[1]))
+    points = [row["point"] for row in group]
     values = {key: group[0][key] for key in _without_seed(varied)}
-    return {
-        "points": [row["point"] for row in group],
-        "values": values,
-        "rule": rule,
-        "mean": mean,
-        "seeds": len(group),
-    }
+    return {"points": points, "values": values, "rule": rule, "mean": mean, "seeds": len(group)}
 
 
 def plot_heat_map(rows: Sequence[Row], varied: Sequence[str], rule: str, path: Path) -> bool:
@@ -135,7 +130,7 @@ def _spanning(rows: Sequence[Row], varied: Sequence[str]) -> tuple[list[str], li
 
 
 def _mean_or_nan(rows: Sequence[Row], column: str) -> float:
-    return math.nan if any(row["diverged"] for row in rows) else _mean(rows, column)
+    return math.nan if any(row["diverged"] for row in rows) else statistics.fmean(row[column] for row in rows)
 
 
 def tuning_cost(
@@ -158,13 +153,11 @@ def tuning_cost(
         together = _together(events)
         independent = epsilon_of(together, delta, relation)
         cost["accountant"] = account_of(together, relation).accountant
-        cost["epsilon_of_all_runs"] = math.inf if cost["shared_noise"] else independent
+        cost["epsilon_of_all_runs"] = math.inf if shared_noise else independent
         cost["epsilon_with_independent_noise"] = independent
         if len(events) > 1 and not sees_every_run and math.isfinite(independent):
-            kinds = dict.fromkeys(events)
-            cost["epsilon_of_private_selection"] = selection_epsilon(
-                *kinds, trials=len(events), delta=delta, relation=relation
-            )
+            chosen = selection_epsilon(*dict.fromkeys(events), trials=len(events), delta=delta, relation=relation)
+            cost["epsilon_of_private_selection"] = chosen
     except Refused as error:
         cost["note"] = str(error)
     return cost
@@ -178,10 +171,6 @@ def _together(events: Sequence[Event]) -> Event:
     return Composed(tuple(passing_anew(event, f"run {number}") for number, event in enumerate(events)))
 
 
-def _mean(rows: Sequence[Row], column: str) -> float:
-    return statistics.fmean(row[column] for row in rows)
-
-
 def _without_seed(varied: Sequence[str]) -> list[str]:
     return [key for key in varied if key != "run.seed"]
 
@@ -191,8 +180,3 @@ def _by_values(rows: Sequence[Row], keys: Sequence[str]) -> dict[tuple[object, .
     for row in rows:
         groups.setdefault(tuple(row[key] for key in keys), []).append(row)
     return groups
-
-
-def _cell(value: object) -> object:
-    """A value of a run file as a table cell: lists and tables become text."""
-    return json.dumps(value) if isinstance(value, list | dict) else value

@@ -30,8 +30,6 @@ from sordino.privacy.guarantee import Guarantee
 from sordino.privacy.sampling import Full
 from sordino.types import Event, Key, Mechanism, Observer, Relation, Scalar, Trust, Unit, Vector
 
-__all__ = ["ReleaseAudit", "audit_release"]
-
 NUMBERS_AT_A_TIME = 2**22
 
 
@@ -41,9 +39,7 @@ class ReleaseAudit:
 
     shown: Audit
     certified: Guarantee  # of one round, for the observer that sees this release
-    claimed: (
-        tuple[float, float] | None
-    )  # (epsilon, delta) of a published theorem that is false, where one was asked for
+    claimed: tuple[float, float] | None  # (epsilon, delta) of a false published theorem, where one was asked for
     neighbours: str
     sampling: str
 

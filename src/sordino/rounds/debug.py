@@ -12,10 +12,9 @@ from sordino.errors import SordinoError
 from sordino.planning.resolved import Rules
 from sordino.rounds import engine
 from sordino.rounds.engine import ProgramSpec, RoundState, Shared
+from sordino.rounds.turns import ClientInfo
 from sordino.tasks import Records
 from sordino.types import Key, PyTree
-
-__all__ = ["debug_rounds"]
 
 
 def debug_rounds(
@@ -49,10 +48,10 @@ def _debug_round(
     return RoundState(server, states)
 
 
-def _require_sound(diagnostics: engine.Diagnostics, round: int, client: int) -> None:
+def _require_sound(diagnostics: ClientInfo, round: int, client: int) -> None:
     """A finite update, and a message within its limit, on which the certificate rests."""
     where = f"round {round}, client {client}, stage client"
-    if int(diagnostics.dropped):
+    if int(diagnostics.bounding.dropped):
         raise SordinoError(f"{where}: the update is not finite; lower the learning rate or check the client's data")
     if int(diagnostics.exceeds_limit):
         raise SordinoError(f"{where}: the message is longer than its limit; bound it last, before it is returned")

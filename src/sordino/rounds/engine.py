@@ -25,18 +25,6 @@ from sordino.summation import RunningSum
 from sordino.tasks import Records
 from sordino.types import Aggregate, Augment, Key, Placement, PyTree, Vector
 
-__all__ = [
-    "Diagnostics",
-    "ProgramSpec",
-    "RoundInfo",
-    "RoundState",
-    "round_key",
-    "run_client",
-    "run_round",
-    "run_rounds",
-    "serve",
-]
-
 # Purposes of the keys of a round.
 COHORT, CLIENT, NOISE, SERVER, LOCAL_NOISE, SHUFFLE = range(6)
 
@@ -81,16 +69,6 @@ class ProgramSpec:
         return jax.vmap(work, in_axes=in_axes) if self.stacked else work
 
 
-class Diagnostics(NamedTuple):
-    """Sums over the cohort of what is for people only."""
-
-    bounded: Vector | None  # of the messages before noise and quantisation; None where that is what was sent
-    norms: jax.Array
-    clipped: jax.Array
-    dropped: jax.Array
-    exceeds_limit: jax.Array
-
-
 class Shared(NamedTuple):
     """What all clients of a round share."""
 
@@ -102,7 +80,7 @@ class Shared(NamedTuple):
 
 
 _STACKED = Shared(rules=0, records=None, received=0, key=None, k=None)  # type: ignore[arg-type]  # axes of a stack
-Sums: TypeAlias = tuple[Aggregate, Diagnostics]
+Sums: TypeAlias = tuple[Aggregate, ClientInfo]  # over the cohort; diagnostics are for people only
 
 
 def round_key(key: Key, k: jax.Array, purpose: int) -> Key:
@@ -144,19 +122,20 @@ def serve(
 ) -> tuple[PyTree, RoundInfo]:
     """The server's half of a round, with the noise of all messages where the plan places it as the law of the sum."""
     total, diagnostics = sums
+    bounding = diagnostics.bounding
     before_noise = total.sum if diagnostics.bounded is None else diagnostics.bounded
     key_noise = round_key(key, k, NOISE)
     if rules.placement is Placement.LAW_OF_SUM:
         total = _law_of_sum(rules, key_noise, total, spec.cohort.capacity(spec.population))
     keys = ServerKeys(key_noise, round_key(key, k, SERVER))
     server, server_info = server_turn(rules, keys, server, total)
-    counted = jnp.maximum(total.cohort - diagnostics.dropped, 1)
+    counted = jnp.maximum(total.cohort - bounding.dropped, 1)
     noise = jnp.linalg.norm(server_info.noisy_sum - before_noise)
     return server, RoundInfo(
         participants=jnp.asarray(total.cohort),
-        mean_norm=diagnostics.norms / counted,
-        clipped_share=diagnostics.clipped / counted,
-        dropped=diagnostics.dropped,
+        mean_norm=bounding.norm / counted,
+        clipped_share=bounding.clipped / counted,
+        dropped=bounding.dropped,
         exceeds_limit=diagnostics.exceeds_limit,
         signal_to_noise=jnp.where(noise > 0, jnp.linalg.norm(before_noise) / noise, jnp.nan),
         server=server_info.method,
@@ -186,9 +165,6 @@ def _shuffled(key: Key, client_ids: jax.Array, present: jax.Array, sent: PyTree)
     return jnp.full_like(client_ids, -1), present[order], jax.tree.map(lambda leaf: leaf[order], sent)
 
 
-_Work: TypeAlias = Callable[[jax.Array, jax.Array, PyTree, Shared], tuple[RunningSum, PyTree, PyTree]]
-
-
 def _run_cohort(
     shared: Shared, states: PyTree, client_ids: jax.Array, present: jax.Array, spec: ProgramSpec
 ) -> tuple[Sums, PyTree, PyTree]:
@@ -206,34 +182,22 @@ def _run_cohort(
             inside = spec.for_each_run(functools.partial(run_client, spec=spec), (None, None, 0, _STACKED))
             return inside(client, present, state, shared)
 
-        return _run_chunks(one, client_ids, present, states, spec)
+        summed, new, sent = _run_chunks(one, client_ids, present, states, spec)
+        if spec.devices > 1:
+            summed = jax.lax.all_gather(summed, "device").joined()
+        return summed, new, sent
 
-    work = _over_devices(on_device, spec.devices) if spec.devices > 1 else on_device
+    work = on_device
+    if spec.devices > 1:  # the cohort is dealt to the devices of this machine, and their sums are added up
+        mesh = jax.make_mesh((spec.devices,), ("device",), axis_types=(jax.sharding.AxisType.Auto,))
+        own, everybodys = jax.sharding.PartitionSpec("device"), jax.sharding.PartitionSpec()
+        inputs, outputs = (own, own, own, everybodys), (everybodys, own, own)
+        work = jax.shard_map(on_device, mesh=mesh, in_specs=inputs, out_specs=outputs, check_vma=False)
     summed, new, sent = work(client_ids, present, cohort_states, shared)
     # An absent place must not write: its index is out of bounds, where scatter drops it.
     place = jnp.where(present, client_ids, spec.population)
     states = jax.tree.map(lambda leaf, value: leaf.at[place].set(value, mode="drop"), states, new)
     return summed.value(), states, sent[:places] if spec.transcript else None
-
-
-def _over_devices(work: _Work, devices: int) -> _Work:
-    """The cohort dealt to the devices of this machine, their sums added up."""
-    mesh = jax.make_mesh((devices,), ("device",), axis_types=(jax.sharding.AxisType.Auto,))
-    own, everybodys = jax.sharding.PartitionSpec("device"), jax.sharding.PartitionSpec()
-
-    def on_device(
-        client_ids: jax.Array, present: jax.Array, states: PyTree, shared: Shared
-    ) -> tuple[RunningSum, PyTree, PyTree]:
-        summed, new, sent = work(client_ids, present, states, shared)
-        return jax.lax.all_gather(summed, "device").joined(), new, sent
-
-    return jax.shard_map(
-        on_device,
-        mesh=mesh,
-        in_specs=(own, own, own, everybodys),
-        out_specs=(everybodys, own, own),
-        check_vma=False,
-    )
 
 
 def _run_chunks(
@@ -284,18 +248,14 @@ def run_client(
         jax.random.fold_in(round_key(key, k, LOCAL_NOISE), client),
     )
     message, new_state, info = client_turn(rules, keys, received, state, data)
-    sums = tally(rules, message, numbers), _diagnostics(info)
+    sums = tally(rules, message, numbers), _as_terms(info)
     sums = jax.tree.map(lambda leaf: jnp.where(present, leaf, jnp.zeros_like(leaf)), sums)
     new_state = jax.tree.map(lambda new, old: jnp.where(present, new, old), new_state, state)
     return sums, new_state, rules.mechanism.read(message.vector) if spec.transcript else None
 
 
-def _diagnostics(info: ClientInfo) -> Diagnostics:
-    bounding = info.bounding
-    return Diagnostics(
-        bounded=info.bounded,
-        norms=jnp.where(bounding.dropped, 0.0, bounding.norm),
-        clipped=bounding.clipped.astype(jnp.int32),
-        dropped=bounding.dropped.astype(jnp.int32),
-        exceeds_limit=info.exceeds_limit.astype(jnp.int32),
-    )
+def _as_terms(info: ClientInfo) -> ClientInfo:
+    """The diagnostics of one client as terms of sums: yes is 1, and a dropped update has no norm."""
+    norm = jnp.where(info.bounding.dropped, 0.0, info.bounding.norm)
+    info = info._replace(bounding=info.bounding._replace(norm=norm))
+    return jax.tree.map(lambda leaf: leaf.astype(jnp.int32) if leaf.dtype == bool else leaf, info)

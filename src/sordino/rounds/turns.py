@@ -16,18 +16,7 @@ from sordino.algorithms.local import ClientData
 from sordino.planning.resolved import Rules
 from sordino.types import Aggregate, BoundInfo, Key, Message, Placement, PyTree, Scalar, Vector
 
-__all__ = [
-    "ClientInfo",
-    "ClientKeys",
-    "ServerInfo",
-    "ServerKeys",
-    "client_turn",
-    "exceeds_limit",
-    "server_turn",
-    "tally",
-]
-
-SLACK = 1e-3  # by which a computed norm may be off: bounders are exact, the check of their work need not be
+SLACK = 1e-3  # relative tolerance of the check that a message respects its limit; bounders themselves are exact
 
 
 class ClientKeys(NamedTuple):

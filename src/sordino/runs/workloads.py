@@ -28,11 +28,9 @@ from sordino.models import get
 from sordino.planning import Rules, plan
 from sordino.rounds import engine
 from sordino.rounds.engine import ProgramSpec, RoundState, Shared, run_client, run_rounds
-from sordino.simulation.running import choose_chunk, initial_carry, setting_of
+from sordino.runs.setup import choose_chunk, initial_state, spec_of
 from sordino.tasks import Records, Task
 from sordino.types import Key
-
-__all__ = ["WORKLOADS", "Program", "Workload", "find_workload", "measure", "prepare", "random_task"]
 
 TIMED = 5  # rounds, of which the median counts
 
@@ -60,7 +58,7 @@ WORKLOADS = {
 
 
 @dataclass(frozen=True)
-class Program:
+class Prepared:
     """A workload made ready. Both functions take the number of the first round and return when it is done."""
 
     run: Callable[[int], RoundState]  # the engine's rounds
@@ -90,26 +88,26 @@ def random_task(workload: Workload, seed: int = 0) -> Task:
     return Task("random", data, get(workload.model, workload.shape, workload.classes))
 
 
-def prepare(workload: Workload, *, rounds: int = 1, seed: int = 0) -> Program:
+def prepare(workload: Workload, *, rounds: int = 1, seed: int = 0) -> Prepared:
     """Plan, make the data and compile: what a run does before its first round."""
     task = random_task(workload, seed)
     method = fedavg(local_steps=workload.local_steps, local_lr=0.01, bound=clip(1.0), batch_size=workload.batch_size)
     planned = plan(method, rounds=rounds, cohort=f"fixed:{workload.cohort}", noise_multiplier=1.0)
     resolved = planned.resolve(task.population)
     chunk = choose_chunk(task, planned)
-    spec = setting_of(planned, resolved, task, chunk=chunk)
+    spec = spec_of(planned, resolved, task, chunk=chunk)
     key = jax.random.key(seed)
-    carry = initial_carry(method, task, key)
-    fixed = (resolved.rules, jax.block_until_ready(task.records), carry, key)
+    state = initial_state(method, task, key)
+    fixed = (resolved.rules, jax.block_until_ready(task.records), state, key)
     started = time.perf_counter()
     compiled = run_rounds.lower(*fixed, jnp.int32(0), spec=spec, rounds=rounds).compile()
     seconds = time.perf_counter() - started
 
     def run(first: int) -> RoundState:
-        carry: RoundState = jax.block_until_ready(compiled(*fixed, jnp.int32(first)))[0]
-        return carry
+        state: RoundState = jax.block_until_ready(compiled(*fixed, jnp.int32(first)))[0]
+        return state
 
-    return Program(run, functools.partial(_loop, *fixed, spec), task.d, chunk, seconds)
+    return Prepared(run, functools.partial(_loop, *fixed, spec), task.d, chunk, seconds)
 
 
 def measure(workload: Workload, seed: int = 0) -> dict[str, Any]:

@@ -17,8 +17,6 @@ from sordino.models import get
 from sordino.tasks.problems import PROBLEMS
 from sordino.tasks.task import Task
 
-__all__ = ["task"]
-
 
 def task(
     name: str = "digits",

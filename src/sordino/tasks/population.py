@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from sordino.errors import InvalidInput, require, require_count
 
-__all__ = ["DataFacts", "Population"]
-
 Smoothness: TypeAlias = Callable[[float], float]  # a bound on features -> beta of one record's loss
 
 

@@ -7,19 +7,18 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import NDArray
 
 from sordino.data import FederatedData
 from sordino.errors import InvalidInput, require
 from sordino.models import Batch, FlatLoss, Model, flat
 from sordino.tasks.population import DataFacts, Population
 from sordino.types import Augment, Key, PyTree, Vector
-
-__all__ = ["Measure", "Records", "Task", "evaluate"]
 
 Measure: TypeAlias = Callable[[Vector, jax.Array, jax.Array], dict[str, jax.Array]]
 
@@ -62,15 +61,24 @@ class Task:
         apart = start.min() >= 0 and bool(np.all(ends[:-1] <= start[order][1:])) and ends[-1] <= len(self.data.x)
         remedy = f"start and size must cut the {len(self.data.x)} records into parts that do not overlap"
         require(apart, "clients", self.name, remedy)
+        self._require_labels("y", self.data.y, len(self.data.x))
+        self._require_labels("y_test", self.data.y_test, len(self.data.x_test))
+
+    def _require_labels(self, name: str, labels: NDArray[Any], records: int) -> None:
+        """Every record has a label and, where there are classes, each label is one of them."""
+        require(len(labels) == records, name, len(labels), f"give one label for each of the {records} records")
+        if self.data.classes > 0:
+            least, most = int(labels.min()), int(labels.max())
+            remedy = f"labels must lie in 0, ..., {self.data.classes - 1}, or classes must be larger"
+            require(least >= 0 and most < self.data.classes, name, least if least < 0 else most, remedy)
 
     @cached_property
     def token(self) -> str:
-        """A name that no other task has, were it made from the same files."""
+        """A random name, unique even among tasks made from the same files."""
         return secrets.token_hex(8)
 
     @property
     def clients(self) -> int:
-        """n."""
         return len(self.data.size)
 
     @property
@@ -85,7 +93,6 @@ class Task:
 
     @cached_property
     def d(self) -> int:
-        """Number of parameters."""
         return int(self._flat[0].shape[0])
 
     @cached_property
@@ -94,7 +101,6 @@ class Task:
         return Records(*(jnp.asarray(part) for part in (self.data.x, self.data.y, self.data.start, self.data.size)))
 
     def initial(self, key: Key) -> Vector:
-        """w_0."""
         return flat(self.model, key)[0]
 
     @cached_property

@@ -16,7 +16,7 @@ from sordino.types import Observer, Relation, Unit, Warning
 ASSUME_OTHERS_ADD_NOISE = "every other client adds its noise and keeps it secret"
 # A client that also sees the models can subtract its own noise from them.
 ASSUME_OTHERS_HONEST = f"{ASSUME_OTHERS_ADD_NOISE}, and is not the model user itself"
-ASSUME_SERVER_TRUSTED = "the server adds the noise and reveals no update"
+ASSUME_SERVER_TRUSTED = "the server adds the noise and keeps updates to itself"
 ASSUME_HONEST_SHUFFLER = "the shuffler is honest and the other clients add their noise"
 ASSUME_SAME_DATA = "all composed runs use the same data, held by the same clients"
 ASSUME_INDEPENDENT_RUNS = "the composed runs draw their noise and their samples independently, without a shared seed"
@@ -34,12 +34,12 @@ def assume_record_samplings_hidden(observer: Observer) -> str:
 
 def assume_shuffler(messages: int, *, others: bool = False) -> str:
     """A shuffler separates messages from senders; `others` leaves out the observer's own message."""
-    return f"a shuffler hides which client sent which of {messages}{' other' * others} messages"
+    return f"a shuffler hides who sent which of {messages}{' other' * others} messages"
 
 
 def assume_secure_aggregation(rounds: int) -> str:
     """The first rounds show the server nothing but sums."""
-    return f"in {_first(rounds)} secure aggregation shows the server only the sum of all messages"
+    return f"in {_first(rounds)} secure aggregation shows the server the sum of all messages and none alone"
 
 
 def assume_first_noise_secret(rounds: int, observer: Observer) -> str:
@@ -49,7 +49,7 @@ def assume_first_noise_secret(rounds: int, observer: Observer) -> str:
 
 def assume_paper_sensitivities(mu: float) -> str:
     """Eq. (6) of DP-NormFedAvg."""
-    return f"one record moves a message by no more than eq. (6) with mu = {mu:g}, which nothing enforces"
+    return f"that one record moves a message by no more than eq. (6) with mu = {mu:g}, which nothing enforces"
 
 
 def _first(rounds: int) -> str:
@@ -93,7 +93,7 @@ def not_private(observer: Observer) -> Warning:
 
 def assumed(assumption: str) -> Warning:
     """A sensitivity is assumed."""
-    return Warning("assumed", f"This figure assumes that {assumption}.")
+    return Warning("assumed", f"This figure assumes {assumption}.")
 
 
 def unfinished(rounds: int, planned: int) -> Warning:
@@ -133,7 +133,7 @@ def no_amplification(cohort: object) -> Warning:
 
 def total_counts(rounds: int) -> Warning:
     """Local noise over several rounds."""
-    text = f"The total over {rounds} rounds applies to a client that takes part in all of them, not the figure for one."
+    text = f"A client that takes part in all {rounds} rounds has the guarantee of the total, not that of one round."
     return Warning("total-counts", text)
 
 
@@ -152,7 +152,7 @@ THIS_RUN_ALONE = Warning(
     "this-run-alone", "The certificate covers this run only. Other runs on the same data add to the privacy loss."
 )
 COMPOSED_RUNS_ALONE = Warning(
-    "this-run-alone", "The certificate covers the composed runs only. Other runs on the same data add to it."
+    "this-run-alone", "The certificate covers the composed runs only. Others on the same data add to the privacy loss."
 )
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from decimal import ROUND_CEILING, Context
 
-__all__ = ["format_delta", "format_epsilon"]
-
 
 def format_epsilon(epsilon: float) -> str:
     """Four significant digits, rounded up; an excess below 1e-6 of the last digit is ignored."""

@@ -12,23 +12,6 @@ from sordino.types import Observer, Warning
 if TYPE_CHECKING:  # guarantee.py prints itself through this module
     from sordino.privacy.guarantee import Certificate, Guarantee
 
-__all__ = [
-    "SELECTION_NOT_COVERED",
-    "SHARED_NOISE",
-    "SHORT_WARNINGS",
-    "TUNING_NOT_COVERED",
-    "certificate_text",
-    "comparison_warnings",
-    "epsilon_context",
-    "guarantee_sentence",
-    "results_line",
-    "separate_costs",
-    "table_note",
-    "total_sentence",
-    "tuning_sentence",
-    "warning_line",
-]
-
 MOST_CLIENTS = 20  # with a printed line each; beyond that, one line gives the range (JSON always lists every client)
 
 
@@ -102,6 +85,10 @@ def _rounds(rounds: int) -> str:
     return "in one round" if rounds == 1 else f"over all {rounds} rounds"
 
 
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + "s" * (number != 1)
+
+
 def _protected(guarantee: Guarantee) -> str:
     client = "" if guarantee.client is None else f" of {guarantee.client}"
     return f"one {guarantee.unit}{_of(guarantee.units)}{client}"
@@ -121,7 +108,7 @@ def _assuming(assumptions: Sequence[str], separator: str = "; ") -> str:
 # a method trains.
 SHORT_WARNINGS = {
     "no-valid-guarantee": "no valid guarantee",
-    "delta-too-large": "delta is not below one over the number of records",
+    "delta-too-large": "delta is not below one over the number of protected units",
     "start-depends-on-data": "the initial model is computed from the data and is not covered",
     "shape-depends-on-data": "the model's shape reveals the largest label and is not covered",
     "measured-on-clients": "metrics on the clients' own records are not covered",
@@ -138,7 +125,7 @@ def results_line(certificate: Certificate, claim: str | None = None) -> str:
     """One line for a results page: each observer's total, the warnings that limit it, and the paper's claim."""
     totals = [
         f"{g.observer}: epsilon {format_epsilon(g.epsilon)} at delta {format_delta(g.delta)} "
-        f"({_protected(g)}, {g.relation}, {g.rounds} rounds, {g.accountant}){_assuming(g.assumptions, ', ')}"
+        f"({_protected(g)}, {g.relation}, {_count(g.rounds, 'round')}, {g.accountant}){_assuming(g.assumptions, ', ')}"
         for g in certificate.totals
     ]
     codes = {warning.code for warning in certificate.warnings}
@@ -150,7 +137,7 @@ def table_note(certificate: Certificate) -> str:
     """The column `epsilon_of` of a sweep's table: what each epsilon column states, and the codes of the warnings."""
     notes = {
         g.observer: f"epsilon_{g.observer.replace(' ', '_')}: {_protected(g)}, {g.relation}, against the {g.observer}, "
-        f"over all {g.rounds} rounds, {g.accountant}{_assuming(g.assumptions)}"
+        f"{_rounds(g.rounds)}, {g.accountant}{_assuming(g.assumptions)}"
         for g in certificate.totals  # of several totals, the table holds the last
     }
     codes = ", ".join(warning.code for warning in certificate.warnings)
@@ -163,7 +150,7 @@ SELECTION_NOT_COVERED = (
 )
 TUNING_NOT_COVERED = (
     "Each epsilon covers one run by itself. Its settings (learning rates, bounds) were usually chosen by results on "
-    "the same data, by the paper's authors or by us. No epsilon covers that choice, or an observer who sees several runs."
+    "the same data, by the paper's authors or by us. No epsilon covers that choice, nor an observer of several runs."
 )
 SHARED_NOISE = "Methods with the same seed share their noise, so no guarantee holds for an observer who sees several."
 

@@ -1,0 +1,63 @@
+"""Files that survive a crash, on every operating system: one atomic writer and one lock for the whole product."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from errno import ENOENT
+from pathlib import Path
+from typing import BinaryIO
+
+from filelock import FileLock, Timeout
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file that takes the place of `path` when the block ends; a crash or an error leaves `path` as it was."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write all of `data` to `path`, or nothing."""
+    with replacing(path) as file:
+        file.write(data)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make new and renamed files of a folder durable. Windows cannot open folders and does so by itself."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def held(path: Path, refusal: Exception) -> Iterator[None]:
+    """Hold the lock file `path` until the block or the process ends; raise the refusal if another process holds it.
+
+    The file stays: if it were deleted, two processes could lock two files.
+    """
+    if not path.parent.is_dir():  # FileLock would make the folder
+        raise FileNotFoundError(ENOENT, os.strerror(ENOENT), str(path.parent))
+    lock = FileLock(path, thread_local=False)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        raise refusal from None
+    try:
+        yield
+    finally:
+        lock.release()

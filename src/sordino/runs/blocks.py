@@ -1,0 +1,261 @@
+"""Runs put together into programs: a grid of learning rates, bounds, noise and seeds is one `vmap`.
+
+Runs whose methods differ in numbers only share a program; those that differ in structure (model, local steps, kind of
+noise, cohort, rounds) get one each. A key depends on the seed alone: runs of one seed draw one cohort, read its records
+once and draw one vector of standard noise, which each of them scales. So in a program the seeds are the outermost axis,
+then clients, then the runs of a seed. A block of one run is compiled without any of these axes.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sordino.planning import Plan, ResolvedPlan, Rules
+from sordino.rounds.engine import ProgramSpec, RoundInfo, RoundState, run_round, run_rounds
+from sordino.runs.identity import digest_of, without_addresses
+from sordino.runs.point import Point, key_of
+from sordino.runs.setup import (
+    client_bytes,
+    equal_chunk,
+    initial_state,
+    memory_budget,
+    places_of_a_device,
+    spec_of,
+)
+from sordino.summation import RunningSum
+from sordino.tasks import Measure, Records, Task
+from sordino.types import Key, PyTree
+
+# Points of one seed: together they take about half the time, and a kill loses less. Seeds share no records, and
+# together they are up to fourteen times slower on a CPU.
+ON_A_CPU = 8
+MOST = 256  # points of a block: each of them may hold two files open
+
+
+@dataclass(frozen=True)
+class Block:
+    """Points that run at once: every one of `members` with every one of `seeds`."""
+
+    spec: ProgramSpec
+    rounds: int
+    members: tuple[int, ...]  # one point for each set of numbers
+    seeds: tuple[int, ...]
+    points: tuple[int, ...]  # len(seeds) x len(members), in that order; one that fills up a block stands there twice
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Every point once."""
+        return tuple(dict.fromkeys(self.points))
+
+
+class Program:
+    """The compiled program of a block."""
+
+    def __init__(self, block: Block, points: Sequence[Point], task: Task) -> None:
+        self._task, self._spec = task, block.spec
+        members = [points[number] for number in block.members]
+        rules, keys = (
+            [rules_of(member.answer, block.spec) for member in members],
+            [key_of(seed) for seed in block.seeds],
+        )
+        self.rules: Rules = _stacked(rules) if block.spec.stacked else rules[0]
+        self.keys: Key = jnp.stack(keys) if block.spec.stacked else keys[0]
+        self._settled = repr(([member.plan for member in members], block.seeds, block.rounds))
+
+    def initial(self) -> RoundState:
+        """States before the first round. In a stack a client holds the states of all its runs."""
+        one = functools.partial(_initial, task=self._task)
+        if not self._spec.stacked:
+            return one(self.rules, self.keys)
+        of_members = jax.vmap(one, in_axes=(0, None), out_axes=RoundState(0, 1))
+        return jax.vmap(of_members, in_axes=(None, 0))(self.rules, self.keys)
+
+    def advance(self, state: RoundState, start: int, stop: int) -> tuple[RoundState, RoundInfo]:
+        """Rounds [start, stop) of all points; diagnostics have the points as first axis, but for a transcript."""
+        given = (self.rules, self._task.records, state, self.keys)
+        if self._spec.transcript:
+            state, each = run_rounds(*given, jnp.int32(start), spec=self._spec, rounds=stop - start)
+            info = _means(RunningSum.of_each(_numbers_of(each)).value(), stop - start)
+            info = info._replace(transcript=jax.tree.map(np.asarray, each.transcript))
+        else:
+            state, info = advance(*given, jnp.int32(start), jnp.int32(stop), spec=self._spec)
+        axes = 2 if self._spec.stacked else 0
+        flat = jax.tree.map(
+            lambda leaf: np.asarray(leaf).reshape(-1, *leaf.shape[axes:]), info._replace(transcript=None)
+        )
+        return state, flat._replace(transcript=info.transcript)
+
+    def models(self, state: RoundState) -> jax.Array:
+        """The models of all points as flat vectors, a row each."""
+        if not self._spec.stacked:
+            return _params(self.rules, state.server)[None]
+        w = jax.vmap(jax.vmap(_params), in_axes=(None, 0))(self.rules, state.server)
+        return w.reshape(-1, w.shape[-1])
+
+    def measure(self, models: jax.Array) -> list[dict[str, float]]:
+        """What the task measures, for each point."""
+        if len(models) == 1:
+            return [self._task.evaluate(models[0])]
+        measured = _measure_each(models, *self._task.test, measure=self._task.measure)
+        table = {name: np.asarray(values) for name, values in measured.items()}
+        return [{name: float(values[place]) for name, values in table.items()} for place in range(len(models))]
+
+    def identity(self, of_task: bytes, state: RoundState) -> bytes:
+        """All that decides how the block ends: two blocks with the same identity end alike, to the last bit."""
+        order = repr((self._spec.chunk, self._spec.devices, self._spec.stacked, self._spec.transcript))
+        settled = without_addresses(self._settled)
+        return digest_of(of_task, settled, order, self.rules, self.keys, self.models(state))
+
+
+def rules_of(resolved: ResolvedPlan, spec: ProgramSpec) -> Rules:
+    """What the engine runs; for a transcript every message must exist by itself."""
+    return resolved.rules.with_noise_in_client() if spec.transcript else resolved.rules
+
+
+def _initial(rules: Rules, key: Key, task: Task) -> RoundState:
+    return initial_state(rules.method, task, key)
+
+
+def _params(rules: Rules, server: PyTree) -> jax.Array:
+    return rules.method.params(server)
+
+
+@functools.partial(jax.jit, static_argnames="spec")
+def advance(
+    rules: Rules,
+    records: Records,
+    state: RoundState,
+    keys: Key,
+    first: jax.Array,
+    stop: jax.Array,
+    *,
+    spec: ProgramSpec,
+) -> tuple[RoundState, RoundInfo]:
+    """Rounds [first, stop): states, and means of the diagnostics. With an axis of seeds in a stack, else without."""
+
+    def one_round(state: RoundState, key: Key, k: jax.Array) -> tuple[RoundState, RoundInfo]:
+        state, info = run_round(rules, records, state, key, k, spec)
+        return state, _numbers_of(info)
+
+    def of_seed(state: RoundState, key: Key) -> tuple[RoundState, RoundInfo]:
+        def step(k: jax.Array, so_far: tuple[RoundState, RunningSum]) -> tuple[RoundState, RunningSum]:
+            state, info = one_round(so_far[0], key, k)
+            return state, so_far[1].plus(RunningSum.of(info))
+
+        shapes = jax.eval_shape(lambda: one_round(state, key, first)[1])
+        nothing = RunningSum.of(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes))
+        # The number of rounds is no part of the program: evaluations may lie closer together at the end.
+        state, total = jax.lax.fori_loop(first, stop, step, (state, nothing))
+        return state, _means(total.value(), stop - first)
+
+    if not spec.stacked:
+        return of_seed(state, keys)
+    if keys.shape[0] > 1:
+        return jax.vmap(of_seed)(state, keys)
+    # Without a batch of cohorts the engine can leave out the empty part of a padded one.
+    only = of_seed(jax.tree.map(lambda leaf: leaf[0], state), keys[0])
+    return jax.tree.map(lambda leaf: leaf[None], only)
+
+
+@functools.partial(jax.jit, static_argnames="measure")
+def _measure_each(models: jax.Array, x: jax.Array, y: jax.Array, *, measure: Measure) -> dict[str, jax.Array]:
+    return jax.vmap(measure, in_axes=(0, None, None))(models, x, y)
+
+
+def _numbers_of(info: RoundInfo) -> RoundInfo:
+    """Diagnostics that can be added up: counts of faults as whole numbers, all else as floats."""
+    floats = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), info._replace(transcript=None))
+    return floats._replace(dropped=info.dropped, exceeds_limit=info.exceeds_limit)
+
+
+def _means(total: RoundInfo, rounds: int | jax.Array) -> RoundInfo:
+    """Means over the rounds; faults are counted."""
+    means = jax.tree.map(lambda leaf: leaf / rounds, total)
+    return means._replace(dropped=total.dropped, exceeds_limit=total.exceeds_limit)
+
+
+def _stacked(trees: Sequence[PyTree]) -> PyTree:
+    return jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf) for leaf in leaves]), *trees)
+
+
+def make_blocks(
+    points: Sequence[Point],
+    task: Task,
+    *,
+    chunk: int | None = None,
+    at_a_time: int | None = None,
+    transcript: bool = False,
+) -> list[Block]:
+    """Points by program, then seeds that have the same numbers together, then cut so that a block fits."""
+    programs: dict[tuple[ProgramSpec, int, Hashable], list[int]] = {}
+    for number, point in enumerate(points):
+        spec = spec_of(point.plan, point.answer, task, chunk=1, transcript=transcript)
+        programs.setdefault((spec, point.plan.rounds, _structure(point.answer)), []).append(number)
+    blocks = []
+    for (spec, rounds, _), numbers in programs.items():
+        for seeds, table in _tables(points, numbers):
+            height, width, clients = _shape(table.shape, points[numbers[0]].plan, task, at_a_time)
+            for rows, columns in itertools.product(_pieces(table.shape[0], height), _pieces(table.shape[1], width)):
+                part = table[np.ix_(rows, columns)]
+                block = Block(
+                    spec=replace(spec, chunk=chunk or clients, stacked=part.size > 1),
+                    rounds=rounds,
+                    members=tuple(part[0].tolist()),
+                    seeds=tuple(seeds[row] for row in rows),
+                    points=tuple(part.ravel().tolist()),
+                )
+                blocks.append(block)
+    return blocks
+
+
+def _tables(points: Sequence[Point], numbers: Sequence[int]) -> Iterator[tuple[list[int], np.ndarray]]:
+    """Seeds that have the same numbers, and their points as [seed, member]."""
+    of_seed: dict[int, list[int]] = {}
+    for number in numbers:
+        of_seed.setdefault(points[number].seed, []).append(number)
+    alike: dict[Hashable, list[int]] = {}
+    for seed, members in of_seed.items():
+        alike.setdefault(tuple(_leaves(points[number].answer) for number in members), []).append(seed)
+    for seeds in alike.values():
+        yield seeds, np.array([of_seed[seed] for seed in seeds])
+
+
+def _shape(shape: tuple[int, ...], plan: Plan, task: Task, at_a_time: int | None) -> tuple[int, int, int]:
+    """(seeds, members, clients of each) at a time. Members come first: they share records, which seeds do not."""
+    seeds, members = shape
+    places = places_of_a_device(task, plan)
+    clients = max(1, int(memory_budget() / client_bytes(task, plan)))
+    if at_a_time is None and jax.default_backend() == "cpu":
+        width = min(members, ON_A_CPU)
+        return 1, width, equal_chunk(places, clients // width)
+    kept = jax.eval_shape(lambda: initial_state(plan.method, task, jax.random.key(0)))
+    states = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(kept))
+    # On an accelerator a point more costs little as long as there is room; chunks make up for what does not fit.
+    most = at_a_time or max(1, min(int(4 * memory_budget() / states), 4 * clients // places, MOST))
+    width = min(members, most)
+    height = min(seeds, max(1, most // width))
+    return height, width, equal_chunk(places, clients // (height * width))
+
+
+def _pieces(length: int, most: int) -> list[list[int]]:
+    """0 ... length - 1 in pieces of one size, so that they share a program; the last repeats its end where it must."""
+    size = -(-length // -(-length // most))
+    return [[min(i, length - 1) for i in range(start, start + size)] for start in range(0, length, size)]
+
+
+def _structure(resolved: ResolvedPlan) -> Hashable:
+    """What makes a program: the kinds of things, and the shapes of their numbers."""
+    leaves, structure = jax.tree.flatten(resolved.rules)
+    return structure, tuple((np.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
+
+
+def _leaves(resolved: ResolvedPlan) -> tuple[bytes, ...]:
+    """The numbers that a program is given, for comparing."""
+    return tuple(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(resolved.rules))

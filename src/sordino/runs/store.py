@@ -1,0 +1,339 @@
+"""The folder of a run, of a point of a sweep, and of a sweep: created, opened, locked, written and read here alone.
+
+    runs/<name>/                config.toml certificate.json environment.json ledger.jsonl metrics.jsonl
+                                model.safetensors checkpoint.npz records.sha256
+    runs/<name>/points/00007/   the same for every point of a sweep
+
+The ledger is written before a segment of rounds runs, since the segment releases all of its rounds. A run that was
+killed and is resumed repeats rounds with the same keys, which releases the same messages again and nothing new; the
+ledger already holds them. `environment.json` is written last once more, with the seconds: it marks a finished run.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import tomllib
+from collections.abc import Container, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self, TypeAlias
+
+import jax
+import numpy as np
+
+from sordino.errors import InvalidInput, require
+from sordino.files import held, write_atomically
+from sordino.privacy.events import of_run
+from sordino.privacy.guarantee import Certificate
+from sordino.privacy.ledger import Ledger, read_ledger
+from sordino.privacy.ledger_record import LedgerRecord, Release, joint_release
+from sordino.runs.identity import fingerprint
+from sordino.runs.metrics import as_lines, environment, read_rows
+from sordino.runs.point import Point, Row
+from sordino.tasks import Task
+
+Json: TypeAlias = dict[str, Any]
+
+CONFIG, CERTIFICATE, ENVIRONMENT = "config.toml", "certificate.json", "environment.json"
+LEDGER, METRICS, MODEL, CHECKPOINT = "ledger.jsonl", "metrics.jsonl", "model.safetensors", "checkpoint.npz"
+POINTS = "points"
+# A digest of records and seed. It is not in the ledger, which others may see: it would let them check a guess of the
+# records, and the seed gives the noise away.
+RECORDS = "records.sha256"
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """What the folder of a run holds."""
+
+    folder: Path
+    certificate: Certificate
+    environment: Json
+    metrics: list[Row]
+    config: str | None
+
+    @property
+    def finished(self) -> bool:
+        """Whether the last round was measured and everything is written."""
+        return "seconds" in self.environment
+
+    @property
+    def model(self) -> Path | None:
+        """The file of the model, if there is one."""
+        path = self.folder / MODEL
+        return path if path.exists() else None
+
+    @cached_property
+    def ledger(self) -> LedgerRecord:
+        """The releases, checked line by line."""
+        return read_ledger(self.folder / LEDGER)
+
+
+class RunStore:
+    """The folder of one run, which this process alone writes to until it closes the store."""
+
+    def __init__(self, folder: Path, ledger: Ledger, releases: tuple[Release, ...], entered: int, longest: int) -> None:
+        self.folder = folder
+        self._ledger, self._releases, self._entered, self._longest = ledger, releases, entered, longest
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let go of the ledger, also after an error, so that the run can be resumed."""
+        self._ledger.close()
+
+    @classmethod
+    def open(
+        cls,
+        point: Point,
+        task: Task,
+        *,
+        identity: bytes,
+        longest: int,
+        transcript: bool = False,
+        resume: bool | None = None,
+    ) -> Self:
+        """Create the folder of a point, or continue it.
+
+        Args:
+          point: resolved, with its folder.
+          task: what it runs on.
+          identity: all that decides how it ends; a run goes on only with the same.
+          longest: the most rounds between two evaluations.
+          transcript: whether all messages are kept.
+          resume: whether there must be a run already (True), must be none (False), or may be one (None).
+        """
+        folder = point.folder
+        assert folder is not None
+        there = (folder / LEDGER).exists()
+        require(not (folder / POINTS).exists(), "run", str(folder), "holds a sweep: choose another name")
+        require(there or not resume, "resume", str(folder), "nothing has been run here: run without --resume")
+        require(
+            resume is not False or not there, "run", str(folder), "exists already: choose another name, or --resume"
+        )
+        if there:
+            return cls._continue(folder, point, task, identity, transcript)
+        return cls._create(folder, point, task, identity, longest, transcript)
+
+    @classmethod
+    def _create(cls, folder: Path, point: Point, task: Task, identity: bytes, longest: int, transcript: bool) -> Self:
+        name = secrets.token_hex(8)
+        releases = _releases(point, name)
+        folder.mkdir(parents=True, exist_ok=True)
+        if point.config is not None:
+            write_atomically(folder / CONFIG, point.config.encode())
+        write_atomically(folder / CERTIFICATE, _as_json(point.answer.certificate.to_json()))
+        write_atomically(folder / ENVIRONMENT, _as_json(environment() | {"seed": point.seed}))
+        write_atomically(folder / RECORDS, identity.hex().encode())
+        ledger = Ledger.create(
+            folder / LEDGER,
+            unit=point.answer.certificate.guarantees[0].unit,
+            relation=point.plan.relation,
+            worst_release=joint_release(releases),
+            longest=longest,
+            description=_description(point, task, name, transcript),
+        )
+        return cls(folder, ledger, releases, 0, longest)
+
+    @classmethod
+    def _continue(cls, folder: Path, point: Point, task: Task, identity: bytes, transcript: bool) -> Self:
+        _require_same_config(folder, point.config)
+        record = read_ledger(folder / LEDGER)
+        name = str(record.description.get("run"))
+        releases = _releases(point, name)
+        planned = {(release, observers): event for release, observers, event in releases}
+        entries = [entry for entry in record.entries if entry.rounds is not None]
+        same = all(planned.get((entry.release, entry.observers)) == entry.event for entry in entries)
+        remedy = "was started with another configuration or version: resume with the same, or choose another name"
+        described = record.description == _description(point, task, name, transcript)
+        require(same and described, "resume", str(folder), remedy)
+        # Rounds that run again draw the same noise: on other records, two releases would show the difference.
+        otherwise = "its version of JAX, seed, records, loss, chunk or devices have changed since"
+        _require_same_records(folder, identity.hex(), "resume", otherwise)
+        entered = max((entry.rounds.stop for entry in entries if entry.rounds is not None), default=0)
+        return cls(folder, Ledger.open(folder / LEDGER), releases, entered, record.longest)
+
+    @staticmethod
+    def read(folder: Path) -> StoredRun:
+        """What a folder holds, whether its run is finished or not. Takes no lock and writes nothing."""
+        config = folder / CONFIG
+        return StoredRun(
+            folder=folder,
+            certificate=Certificate.from_json(_read_json(folder / CERTIFICATE)),
+            environment=_read_json(folder / ENVIRONMENT),
+            metrics=read_rows(folder / METRICS),
+            config=config.read_bytes().decode(errors="replace") if config.exists() else None,
+        )
+
+    def enter(self, stop: int) -> None:
+        """Write the rounds before `stop` into the ledger, unless a killed run did already; only then may they run."""
+        while self._entered < stop:
+            upto = min(stop, self._entered + self._longest)
+            self._ledger.append_all(range(self._entered, upto), self._releases)
+            self._entered = upto
+
+    def append_metrics(self, row: Row) -> None:
+        """Add one line."""
+        with (self.folder / METRICS).open("ab") as file:
+            file.write(as_lines([row]))
+
+    def restore_metrics(self, rows: list[Row]) -> None:
+        """Keep these lines, of the rounds that are done; later ones belong to rounds that will run again."""
+        write_atomically(self.folder / METRICS, as_lines(rows))
+
+    def finish(self, params: Any, seconds: float) -> None:
+        """Save the model, unless it is None, and mark the run as finished."""
+        if params is not None:
+            from safetensors.numpy import save
+
+            named = {
+                jax.tree_util.keystr(path) or "params": np.asarray(leaf)
+                for path, leaf in jax.tree_util.tree_leaves_with_path(params)
+            }
+            write_atomically(self.folder / MODEL, save(named))
+        made = _read_json(self.folder / ENVIRONMENT)
+        if "seconds" not in made:
+            write_atomically(self.folder / ENVIRONMENT, _as_json(made | {"seconds": round(seconds, 3)}))
+
+
+class SweepStore:
+    """The folder of a sweep, which this process alone writes to until it closes the store."""
+
+    def __init__(self, folder: Path, config: str, records: bytes) -> None:
+        """Make the folder, or take it up again if it holds the same sweep and no other process is at it."""
+        self.folder = folder
+        require(not (folder / LEDGER).exists(), "run", str(folder), "holds a single run: choose another name")
+        self._require_same(config, records)
+        (folder / POINTS).mkdir(parents=True, exist_ok=True)
+        self._lock = held(folder / ".lock", _in_use(folder))
+        self._lock.__enter__()
+        try:
+            self._require_same(config, records)  # another process may have been first
+            write_atomically(folder / RECORDS, records.hex().encode())
+            write_atomically(folder / CONFIG, config.encode())
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.__exit__(None, None, None)
+
+    def point(self, number: int) -> Path:
+        """The folder of a point."""
+        return self.folder / POINTS / f"{number:05d}"
+
+    def finished(self, number: int) -> StoredRun | None:
+        """A finished point, None if it has to be run."""
+        folder = self.point(number)
+        if not (folder / ENVIRONMENT).exists():
+            return None
+        stored = RunStore.read(folder)
+        return stored if stored.finished else None
+
+    def keep_models(self, numbers: Container[int]) -> None:
+        """Delete the models of all other points."""
+        for folder in point_folders(self.folder):
+            if int(folder.name) not in numbers:
+                (folder / MODEL).unlink(missing_ok=True)
+
+    def _require_same(self, config: str, records: bytes) -> None:
+        kept = self.folder / CONFIG
+        if kept.exists():
+            remedy = f"holds another sweep: run {kept} to complete that one, or choose another name"
+            require(kept.read_text() == config, "run", str(self.folder), remedy)
+            _require_same_records(self.folder, records.hex(), "run", "its points were run on other records")
+
+
+@contextmanager
+def one_at_a_time(folder: Path) -> Iterator[None]:
+    """Hold a lock beside a folder that may come and go."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with held(folder.with_name(f"{folder.name}.lock"), _in_use(folder)):
+        yield
+
+
+def point_folders(folder: Path) -> list[Path]:
+    """The folders of a sweep's points in their order; none if the folder holds no sweep."""
+    points = folder / POINTS
+    return sorted(path for path in points.iterdir() if path.is_dir()) if points.is_dir() else []
+
+
+def load_model(path: str | Path) -> dict[str, np.ndarray]:
+    """The arrays of a saved model, by their path in the parameters."""
+    from safetensors.numpy import load_file
+
+    return load_file(path)
+
+
+def _in_use(folder: Path) -> InvalidInput:
+    remedy = "another process is at this: wait until it ends, or choose another name or part"
+    return InvalidInput("run", str(folder), remedy)
+
+
+def _releases(point: Point, name: str) -> tuple[Release, ...]:
+    """What each round releases, as events of a run of its own: another run goes through the records anew."""
+    return tuple(
+        (release, observers, of_run(event, f"run {name}")) for release, observers, event in point.answer.releases
+    )
+
+
+def _description(point: Point, task: Task, name: str, transcript: bool) -> Json:
+    """What the ledger's header says of the run: all that `certify` needs, and what a resumed run must agree with.
+
+    Others may see it: it holds neither the seed nor anything about the records, not even how many a client has.
+    """
+    certificate = point.answer.certificate
+    totals = certificate.totals
+    return {
+        "task": task.name,
+        "delta": totals[0].delta,
+        "units": totals[0].units,
+        "rounds": point.plan.rounds,
+        "run": name,
+        "assumptions": {str(total.observer): list(total.assumptions) for total in totals},
+        "warnings": [[warning.code, warning.message] for warning in certificate.warnings],
+        "fingerprint": fingerprint(point, task, transcript),
+    }
+
+
+def _require_same_config(folder: Path, config: str | None) -> None:
+    kept = folder / CONFIG
+    if config is None or not kept.exists():
+        return
+    text = kept.read_bytes().decode(errors="replace")
+    try:
+        tomllib.loads(text)
+        again = f"sordino run {kept} --name {folder.name} --resume"
+        remedy = f"was started with another configuration: go on with `{again}`, or choose another name"
+    except tomllib.TOMLDecodeError:
+        remedy = f"{kept} is damaged"
+    require(text == config, "resume", str(folder), remedy)
+
+
+def _require_same_records(folder: Path, records: str, field: str, otherwise: str) -> None:
+    """Refuse to go on where the folder was begun with other records, or does not say with which."""
+    known = folder / RECORDS
+    unknown = f"{RECORDS} is missing, so the records that the run began with cannot be checked"
+    remedy = f"{unknown}: restore it, or choose another name"
+    require(known.exists(), field, str(folder), remedy)
+    require(known.read_text() == records, field, str(folder), f"{otherwise}: choose another name")
+
+
+def _as_json(values: Json) -> bytes:
+    return json.dumps(values, indent=2).encode()
+
+
+def _read_json(path: Path) -> Json:
+    try:
+        return dict(json.loads(path.read_bytes()))
+    except OSError as error:
+        raise InvalidInput("run", str(path), f"cannot be read ({error.strerror}): check the path") from None
+    except (ValueError, TypeError):
+        raise InvalidInput("run", str(path), "is no JSON object: restore it") from None

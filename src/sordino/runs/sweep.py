@@ -1,0 +1,100 @@
+"""Runs of plans: `simulate` runs one, `sweep` runs many, as few programs and as many points at a time as fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from sordino.planning import Plan, ResolvedPlan
+from sordino.runs.blocks import make_blocks
+from sordino.runs.loop import Options, OutOfTime, Session, SweepProgress, run_block
+from sordino.runs.point import Point, Progress, Run, Seed, as_seed
+from sordino.tasks import Task
+
+
+def simulate(
+    plan: Plan,
+    task: Task,
+    *,
+    seed: Seed = 0,
+    evaluate_every: int | None = None,
+    chunk: int | None = None,
+    transcript: bool = False,
+    iterates: bool = False,
+    folder: Path | None = None,
+    resume: bool = False,
+    progress: Progress | None = None,
+    resolved: ResolvedPlan | None = None,
+    config: str | None = None,
+) -> Run:
+    """Run a plan on a task.
+
+    Args:
+      plan: from `so.plan`.
+      task: from `so.task`.
+      seed: of everything that is random in the run: an integer, or a key of JAX.
+      evaluate_every: rounds between evaluations (about twenty, if left out); the last five rounds are always seen.
+      chunk: clients that are trained at a time; chosen from the memory, if left out.
+      transcript: keep every message of every client, for audits.
+      iterates: keep the model, as a flat vector, of every evaluation.
+      folder: where metrics, ledger, checkpoint, certificate and model go.
+      resume: go on from the checkpoint in `folder`, or from the start if it was killed before there was one.
+      progress: called with a row of metrics after every evaluation.
+      resolved: the plan, resolved for this task already.
+      config: the text of the run file, for the folder.
+    """
+    options = Options(
+        evaluate_every=evaluate_every, chunk=chunk, transcript=transcript, iterates=iterates, resume=resume
+    )
+
+    (run,) = _run([Point(plan, as_seed(seed), resolved, folder, config)], task, options, on_row=progress)
+    return run
+
+
+def sweep(
+    points: Sequence[Point],
+    task: Task,
+    options: Options | None = None,
+    *,
+    progress: SweepProgress | None = None,
+    finished: Callable[[int, Run], None] | None = None,
+) -> list[Run]:
+    """Run every point on a task.
+
+    Args:
+      points: plans with their seeds; `so.plan` makes a plan.
+      task: from `so.task`.
+      options: see `Options`.
+      progress: called with the share of the work that is done.
+      finished: called with the number of a point and its run, as soon as it is there.
+
+    Returns the runs in the order of the points, without skipped ones. One that diverged is a run too: see
+    `Run.diverged`. Every run is what `simulate` would have made of it, but for the last bits of floats.
+    """
+    return _run(points, task, options or Options(), on_share=progress, finished=finished)
+
+
+def _run(
+    points: Sequence[Point],
+    task: Task,
+    options: Options,
+    *,
+    on_row: Progress | None = None,
+    on_share: SweepProgress | None = None,
+    finished: Callable[[int, Run], None] | None = None,
+) -> list[Run]:
+    points = [point.for_task(task) for point in points]
+    at_a_time = 1 if options.transcript else options.at_a_time
+    blocks = make_blocks(points, task, chunk=options.chunk, at_a_time=at_a_time, transcript=options.transcript)
+    blocks = [block for block in blocks if any(number not in options.skip for number in block.numbers)]
+    session = Session(points, task, options, blocks, on_row, on_share)
+    runs: dict[int, Run] = {}
+    for block in blocks:
+        if session.out_of_time:
+            raise OutOfTime
+        for number, run in run_block(block, session).items():
+            if number not in options.skip:
+                runs[number] = run
+                if finished is not None:
+                    finished(number, run)
+    return [runs[number] for number in sorted(runs)]
