@@ -779,7 +779,7 @@ STRANGE: dict[str, tuple[dict[int, dict[str, Any]], str]] = {
     "one round": ({1: {"rounds": 3}}, "int"),
     "list": (release_of([1]), "is no object"),
     "text": (release_of({"kind": "composed", "events": "abc"}), "is no object"),
-    "sampling": (release_of({"kind": "sampled", "sampling": 0.2, "event": GAUSSIAN}), "sampling"),
+    "sampling": (release_of({"kind": "sampled", "sampling": 0.2, "event": GAUSSIAN}), "cohort"),
     "true": (release_of({"kind": "gaussian", "noise_multiplier": True}), "noise_multiplier"),
     "deep": (release_of(DEEP), "holds too many others"),
 }
