@@ -49,9 +49,10 @@ def figure_1(seeds: int) -> list[dict[str, Any]]:
             silent = so.plan(plan.method, rounds=1)
             found: dict[str, list[float]] = {"naive": [], "corrected": [], "target": []}
             for seed in range(seeds):
-                Delta = so.simulate(silent, task, seed=seed, transcript=True).transcript[0][2][0].astype(np.float64)
-                run = so.simulate(plan, task, seed=seed, transcript=True)
-                c = run.transcript[0][2][0].astype(np.float64)
+                quiet, run = (so.simulate(each, task, seed=seed, transcript=True) for each in (silent, plan))
+                assert quiet.transcript is not None  # asked for
+                assert run.transcript is not None
+                Delta, c = (each[0][2][0].astype(np.float64) for each in (quiet.transcript, run.transcript))
                 square = np.sum(c.mean(axis=0) ** 2)
                 found["naive"].append(np.sum(c**2) / M / square)
                 found["corrected"].append(run.history[-1]["step_size"])

@@ -161,6 +161,7 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     for point, run in zip(points, runs, strict=True):
         cell, batch_size = point.cell, point.config.file.algorithm.model_dump()["batch_size"]
+        assert run.iterates is not None  # asked for
         for way, found in evaluated(task, run.iterates[-5:], batch_size, jax.random.key(seed), dtype).items():
             row = {"row": cell.row, "column": f"{cell.column}{way}", "paper": cell.paper, "mean": round(100 * found, 3)}
             rows.append(row | {"std": None, "seeds": [seed]})

@@ -114,7 +114,7 @@ def _place_of(error: InvalidInput, source: Source, file: File, sections: tuple[s
 
     A key of a section that is not concerned is named only if it has the error's value.
     """
-    tables: dict[str, Section] = {name: getattr(file, name) for name in File.model_fields}
+    tables: dict[str, Section] = dict(file)
     for name in (*sections, *(name for name in tables if name not in sections)):
         given = tables[name].model_dump(include=tables[name].model_fields_set)
         if error.field in given and (name in sections or _is_part_of(error.value, given[error.field])):

@@ -89,7 +89,7 @@ def _paths(outcomes: list[Outcome]) -> Numbers:
     numbers: Numbers = []
     for panel in dict.fromkeys(outcome.point.cell.panel for outcome in outcomes):
         mine = [outcome for outcome in outcomes if outcome.point.cell.panel == panel]
-        paths = [_smoothed(outcome.runs[0].iterates - outcome.minimiser) for outcome in mine]
+        paths = [_smoothed(np.asarray(outcome.runs[0].iterates) - np.asarray(outcome.minimiser)) for outcome in mine]
         plane = np.linalg.svd(np.concatenate([*paths, np.zeros_like(paths[0])]), full_matrices=False)[2][:2]
         for outcome, points in zip(mine, paths, strict=True):
             numbers += [(panel, _line(outcome), float(x), float(y)) for x, y in zip(*(plane @ points.T), strict=True)]

@@ -16,6 +16,7 @@ import numpy as np
 
 from sordino.files import write_atomically
 from sordino.runs.point import Row
+from sordino.types import PyTree
 
 EVERY = 30.0  # seconds between two checkpoints, at least
 SHARE = 0.05  # of the time that may go into saving, at most
@@ -63,7 +64,7 @@ class Checkpoint:
         restored = [jnp.asarray(array, jnp.asarray(leaf).dtype) for array, leaf in zip(arrays, leaves, strict=True)]
         return done, jax.tree.unflatten(structure, restored), rows
 
-    def save(self, done: int, state: Any, rows: list[list[Row]], *, last: bool = False) -> None:
+    def save(self, done: int, state: PyTree, rows: list[list[Row]], *, last: bool = False) -> None:
         """Write if it is time. The last state of a run is compressed, since it stays."""
         started = time.monotonic()
         due = started >= (self._started + self._every if last else self._next)

@@ -24,9 +24,10 @@ from sordino.models.model import Batch
 from sordino.runs.metrics import environment
 from sordino.runs.point import Point
 from sordino.tasks import Task
+from sordino.types import PyTree
 
 
-def digest_of(*parts: Any) -> bytes:
+def digest_of(*parts: PyTree) -> bytes:
     """The digest of texts, and of the arrays in trees."""
     digest = hashlib.sha256()
     for part in parts:

@@ -68,7 +68,7 @@ def require_bounded(point: Point, info: RoundInfo, start: int, stop: int) -> Non
         )
 
 
-def storable(value: Any) -> Any:
+def storable(value: object) -> object:
     """For JSON, which has no NaN and no infinity: null, as in a run that diverged."""
     if isinstance(value, dict):
         return {name: storable(inner) for name, inner in value.items()}

@@ -17,7 +17,7 @@ from sordino.errors import LARGEST_SEED, NO_SUCH_SEED, require
 from sordino.planning import Plan, ResolvedPlan
 from sordino.privacy.guarantee import Certificate
 from sordino.tasks import Task
-from sordino.types import Key
+from sordino.types import Key, PyTree
 
 Row: TypeAlias = dict[str, Any]  # one line of metrics
 Seed: TypeAlias = int | jax.Array  # a number, or a key of JAX
@@ -57,12 +57,12 @@ class Point:
 class Run:
     """A finished run."""
 
-    params: Any
+    params: PyTree
     history: list[Row]
     certificate: Certificate
     seconds: float
-    transcript: Any = None
-    iterates: Any = None  # [evaluation, d]
+    transcript: list[PyTree] | None = None  # (senders, presence, messages) of every segment
+    iterates: np.ndarray | None = None  # [evaluation, d]
 
     @property
     def accuracy(self) -> float:
