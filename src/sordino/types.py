@@ -95,6 +95,28 @@ class Trust(_Word):
     NONE = "none"
 
 
+class Draws(_Word):
+    """How the noise of a run is drawn, and so what its certificate is about.
+
+    lattice: integer noise from a sampler whose distance to its law is proven and counted; the figures hold for what the
+    program releases. float32: floating-point noise, or tables of limited precision; the figures describe ideal noise.
+    simulated messages: clients' noise, drawn by a simulator in float32; nothing real leaves a client, and the figures
+    describe the messages of a deployment with ideal noise.
+    """
+
+    LATTICE = "lattice"
+    FLOAT32 = "float32"
+    SIMULATED_MESSAGES = "simulated messages"
+    NONE = "none"
+
+
+class SeedOrigin(_Word):
+    """Where the seed of a run comes from: the operating system's entropy, or a person, for an experiment."""
+
+    ENTROPY = "entropy"
+    GIVEN = "given"
+
+
 class Placement(StrEnum):
     """Where the noise falls. The plan decides it once.
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args
 
 from sordino.errors import InvalidInput, Refused, require, require_count, require_name
 from sordino.privacy import wording
-from sordino.types import Observer, Relation, Unit, Warning
+from sordino.types import Draws, Observer, Relation, SeedOrigin, Unit, Warning
 
 T = TypeVar("T")
 Json: TypeAlias = dict[str, Any]
@@ -81,9 +81,6 @@ class Guarantee:
         require_count(_value(table, "rounds"), "rounds")
         if units is not None:
             require_count(units, "units")
-        assumptions = table.get("assumptions", [])
-        listed = isinstance(assumptions, list) and all(isinstance(text, str) for text in assumptions)
-        require(listed, "assumptions", assumptions, "must be a list of texts")
         require(client is None or isinstance(client, str), "client", client, "must be a text, or null")
         return cls(
             unit=Unit.parse(_text(table, "unit")),
@@ -94,7 +91,7 @@ class Guarantee:
             epsilon=math.inf if table.get("epsilon") == "inf" else _number(table, "epsilon"),
             delta=_number(table, "delta"),
             accountant=_text(table, "accountant"),
-            assumptions=tuple(assumptions),
+            assumptions=_texts(table, "assumptions"),
             units=units,
             client=client,
         )
@@ -147,6 +144,9 @@ class Certificate:
 
     guarantees: tuple[Guarantee, ...]
     warnings: tuple[Warning, ...] = ()
+    draws: Draws | None = None  # how the noise is drawn; None where that is not known, as of a bare event
+    seed: SeedOrigin | None = None  # None before a run
+    assumptions: tuple[str, ...] = ()  # what every figure rests on, beside its own assumptions
 
     def __post_init__(self) -> None:
         totals = {guarantee.subject for guarantee in self.guarantees if guarantee.scope == "all rounds"}
@@ -183,7 +183,8 @@ class Certificate:
         for subject, _, _ in (key for key, count in stated.items() if count > 1):
             remedy = "two parts state different guarantees: use compose for certificates of different runs"
             raise InvalidInput("observer", subject[0], remedy)
-        return cls(guarantees, _unique(warning for part in parts for warning in part.warnings))
+        warnings = _unique(warning for part in parts for warning in part.warnings)
+        return cls(guarantees, warnings, *_joint_basis(parts))
 
     @classmethod
     def compose(cls, *certificates: Certificate) -> Certificate:
@@ -206,11 +207,16 @@ class Certificate:
                 composed, too_large = _basic_composition([totals[min(place, len(totals) - 1)] for totals in runs])
                 guarantees.append(composed)
                 warnings += too_large
-        return cls(tuple(guarantees), _unique(warnings))
+        return cls(tuple(guarantees), _unique(warnings), *_joint_basis(certificates))
 
     def to_json(self) -> Json:
-        guarantees = [guarantee.to_json() for guarantee in self.guarantees]
-        return {"guarantees": guarantees, "warnings": [warning.to_json() for warning in self.warnings]}
+        return {
+            "draws": self.draws,
+            "seed": self.seed,
+            "assumptions": list(self.assumptions),
+            "guarantees": [guarantee.to_json() for guarantee in self.guarantees],
+            "warnings": [warning.to_json() for warning in self.warnings],
+        }
 
     @classmethod
     def from_json(cls, values: object) -> Certificate:
@@ -219,13 +225,34 @@ class Certificate:
         guarantees = tuple(Guarantee.from_json(each) for each in _read(table, "guarantees", list, "a list"))
         listed = _read({"warnings": []} | table, "warnings", list, "a list")
         warnings = [_table("warning", each) for each in listed]
-        return cls(guarantees, tuple(Warning(_text(each, "code"), _text(each, "message")) for each in warnings))
+        return cls(
+            guarantees,
+            tuple(Warning(_text(each, "code"), _text(each, "message")) for each in warnings),
+            None if table.get("draws") is None else Draws.parse(_text(table, "draws")),
+            None if table.get("seed") is None else SeedOrigin.parse(_text(table, "seed")),
+            _texts(table, "assumptions"),
+        )
 
     def __str__(self) -> str:
         return wording.certificate_text(self)
 
 
 # --- Composition --------------------------------------------------------------------------------------------------
+
+_LEAST_PROVEN = (Draws.FLOAT32, Draws.SIMULATED_MESSAGES, Draws.LATTICE, Draws.NONE)  # a composition is as weak
+
+
+def _joint_basis(parts: Iterable[Certificate]) -> tuple[Draws | None, SeedOrigin | None, tuple[str, ...]]:
+    """What several certificates together rest on: the weakest noise and seed among them, and all assumptions."""
+    parts = tuple(parts)
+    draws = {part.draws for part in parts if part.draws is not None}
+    known = len(draws) > 0 and all(part.draws is not None for part in parts)
+    by_hand = any(part.seed is SeedOrigin.GIVEN for part in parts)
+    fresh = all(part.seed is SeedOrigin.ENTROPY for part in parts)
+    seed = SeedOrigin.GIVEN if by_hand else SeedOrigin.ENTROPY if fresh else None
+    assumptions = _unique(text for part in parts for text in part.assumptions)
+    return min(draws, key=_LEAST_PROVEN.index) if known else None, seed, assumptions
+
 
 Totals: TypeAlias = dict[Subject, list[Guarantee]]
 
@@ -289,6 +316,13 @@ def _table(name: str, values: object) -> Json:
     if not isinstance(values, dict):
         raise InvalidInput(name, values, "must be a JSON object")
     return values
+
+
+def _texts(table: Json, key: str) -> tuple[str, ...]:
+    texts = table.get(key, [])
+    listed = isinstance(texts, list) and all(isinstance(text, str) for text in texts)
+    require(listed, key, texts, "must be a list of texts")
+    return tuple(texts)
 
 
 def _value(table: Json, key: str) -> Any:
