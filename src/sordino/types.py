@@ -8,7 +8,7 @@ import JAX, so that the accounting on the host shares the words without loading 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
 
@@ -131,9 +131,12 @@ class Placement(StrEnum):
 
 @dataclass(frozen=True)
 class Event:
-    """Base of all privacy events: what one release costs one unit. See `sordino.privacy.events`."""
+    """Base of all privacy events: what one release costs one unit under one relation. See `sordino.privacy.events`."""
 
     kind: ClassVar[str] = "event"  # its name in ledgers, stated as `class Gaussian(Event, kind="gaussian")`
+    _: KW_ONLY
+    unit: Unit | None = None  # None: not stated, whoever accounts the event says it
+    relation: Relation | None = None  # None: not stated
 
     def __init_subclass__(cls, kind: str = "") -> None:
         cls.kind = kind or cls.kind
@@ -217,8 +220,8 @@ class Mechanism:
         """The message that one client sends, as the server reads it."""
         return self.read(self.message(key, vector).vector)
 
-    def event(self, bounder: Limited, relation: Relation, d: int) -> Event:
-        """What one message of d coordinates costs one unit: the only source of cost."""
+    def event(self, bounder: Limited, relation: Relation, d: int, *, unit: Unit = Unit.CLIENT) -> Event:
+        """What one message of d coordinates costs, stated under `relation`, the `unit` that a vector belongs to."""
         raise NotImplementedError
 
     def bits(self, d: int) -> int:

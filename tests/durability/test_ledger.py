@@ -37,6 +37,7 @@ MODEL = Gaussian(4.0)
 PRICE = {WORST: 1.0, MESSAGE: 0.5, MODEL: 0.2}  # any prices will do that make the worst release the dearest
 LONGEST = 3
 TORN = LONGEST * PRICE[WORST]
+WORDS = {"unit": Unit.CLIENT, "relation": Relation.ZERO_OUT}  # of the ledgers here, and so of what they say was spent
 
 
 def create(path: Path, **options: Any) -> Ledger:
@@ -95,10 +96,10 @@ def test_round_trip(path: Path) -> None:
         (range(1), "client message", MESSAGE),
         (range(1, 3), "model", MODEL),
     ]
-    assert record.spent("server") == record.spent(Observer.PEER) == Repeated(MESSAGE, 1)
-    assert record.spent("model user") == Repeated(MODEL, 2)
-    assert record.spent("outsider") == Composed(tuple(Repeated(event, 1) for event in INFINITE))
-    assert read_ledger(path.with_name("empty")).spent("outsider") == Composed(())
+    assert record.spent("server") == record.spent(Observer.PEER) == Repeated(MESSAGE, 1, **WORDS)
+    assert record.spent("model user") == Repeated(MODEL, 2, **WORDS)
+    assert record.spent("outsider") == Composed(tuple(Repeated(event, 1) for event in INFINITE), **WORDS)
+    assert read_ledger(path.with_name("empty")).spent("outsider") == Composed((), **WORDS)
     with pytest.raises(InvalidInput):
         record.spent("servr")  # a misspelt observer is not told that nothing was spent
     assert (record.rounds(), record.rounds("server"), record.rounds("outsider")) == (3, 1, 2)
@@ -138,7 +139,7 @@ def test_a_segment_costs_what_its_rounds_cost_one_by_one(path: Path) -> None:
     spent = read_ledger(path).spent("server")
     assert spent == read_ledger(path.with_name("b")).spent("server")
     joint = Sampled(Composed((MESSAGE.event, step.event)), MESSAGE.sampling)
-    assert spent == Composed((Repeated(MESSAGE, 10), Repeated(joint, 10)))
+    assert spent == Composed((Repeated(MESSAGE, 10), Repeated(joint, 10)), **WORDS)
 
 
 def test_releases_of_a_segment_are_one_line(path: Path) -> None:
@@ -148,8 +149,8 @@ def test_releases_of_a_segment_are_one_line(path: Path) -> None:
             range(1000), [("update", (Observer.SERVER,), MODEL), ("model", (Observer.MODEL_USER,), MESSAGE)]
         )
     assert path.read_bytes().count(b"\n") == before + 1
-    assert read_ledger(path).spent("server") == Repeated(MODEL, 1000)
-    assert read_ledger(path).spent("model user") == Repeated(MESSAGE, 1000)
+    assert read_ledger(path).spent("server") == Repeated(MODEL, 1000, **WORDS)
+    assert read_ledger(path).spent("model user") == Repeated(MESSAGE, 1000, **WORDS)
 
 
 @pytest.mark.parametrize(
@@ -413,7 +414,7 @@ def test_a_torn_line_that_fits_no_sample_is_counted_beside(path: Path) -> None:
     """Joined with the round before, it would be refused, and the ledger with it."""
     sample = Sampled(Gaussian(1.0), Poisson(0.1))
     other = Sampled(Gaussian(1.0), Poisson(0.2))
-    for number, released in enumerate((Assumed("a", "client", sample), other)):
+    for number, released in enumerate((Assumed("a", sample, unit=Unit.CLIENT), other)):
         torn = path.with_name(str(number))
         with create(torn, relation="add-remove", worst_release=sample) as ledger:
             ledger.append(round=0, release="model", observers=["model user"], event=released)
@@ -597,7 +598,7 @@ def test_threads_take_turns(path: Path) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-    assert read_ledger(path).spent("server") == Repeated(MESSAGE, 80)
+    assert read_ledger(path).spent("server") == Repeated(MESSAGE, 80, **WORDS)
 
 
 @pytest.mark.filterwarnings("ignore:os.fork", "ignore::pytest.PytestUnraisableExceptionWarning")
@@ -701,7 +702,7 @@ def test_a_reader_beside_a_writer_sees_no_damage(path: Path) -> None:
 
 # Samples
 
-WRAPPED = [lambda e: Composed((e,)), lambda e: Repeated(e, 1), lambda e: Assumed("a", "client", e)]
+WRAPPED = [lambda e: Composed((e,)), lambda e: Repeated(e, 1), lambda e: Assumed("a", e, unit=Unit.CLIENT)]
 
 
 @pytest.mark.parametrize("wrapped", WRAPPED)

@@ -36,7 +36,7 @@ from sordino.algorithms.local import LocalTraining
 from sordino.errors import InvalidInput, require, require_drawable
 from sordino.privacy.events import Gaussian
 from sordino.pytrees import pytree
-from sordino.types import Aggregate, Bounder, Event, Key, Method, PlanContext, Relation, Scalar, Trust, Vector
+from sordino.types import Aggregate, Bounder, Event, Key, Method, PlanContext, Relation, Scalar, Trust, Unit, Vector
 
 STEP_SIZES = ("corrected", "naive")
 SQUARED = (1e-12, 1e12)  # bounds whose squares, and sums of many of them, are far from where float32 ends
@@ -138,7 +138,7 @@ class Extrapolating(Method):
         if self.step_size is None or self.step_size.noise_std is None or self.measured is None:
             return None
         moved = self.step_size.squares_moved * float(self.measured.limit) ** 2
-        return Gaussian(float(self.step_size.noise_std) / moved)
+        return Gaussian(float(self.step_size.noise_std) / moved, unit=Unit.CLIENT, relation=relation)
 
     def side_figures(self) -> dict[str, float]:
         std = None if self.step_size is None else self.step_size.noise_std

@@ -31,7 +31,7 @@ from sordino.errors import require
 from sordino.privacy.events import Gaussian
 from sordino.privacy.gaussian import compose_mu
 from sordino.pytrees import pytree
-from sordino.types import BoundInfo, Key, Relation, Scalar
+from sordino.types import BoundInfo, Key, Relation, Scalar, Unit
 
 
 @pytree
@@ -59,7 +59,8 @@ class AdaptiveClip(Clip):
 
     def indicator_event(self, relation: Relation) -> Gaussian:
         """What one release of the noisy sum of indicators costs."""
-        return Gaussian(float(self.indicator_noise_std) / (relation.sensitivity_factor / 2))
+        z = float(self.indicator_noise_std) / (relation.sensitivity_factor / 2)
+        return Gaussian(z, unit=Unit.CLIENT, relation=relation)
 
     def vector_noise_multiplier(self, z: float, relation: Relation) -> float:
         """z_Delta, the noise multiplier of the updates that leaves room for the indicators within z."""

@@ -11,8 +11,9 @@ import jax.numpy as jnp
 from sordino.errors import require
 from sordino.mechanisms._packing import PackedIntegers
 from sordino.mechanisms.request import MessageRequest
+from sordino.privacy.events import stated_as
 from sordino.privacy.quantized import Sensitivities, assumed_sensitivities, client_sensitivities
-from sordino.types import Aggregate, Event, Key, Limited, Mechanism, Message, Relation, Scalar, Vector
+from sordino.types import Aggregate, Event, Key, Limited, Mechanism, Message, Relation, Scalar, Unit, Vector
 
 
 def quantize(key: Key, vector: Vector, levels: int, bound: Scalar) -> jax.Array:
@@ -88,10 +89,11 @@ class QuantizedMessages(Mechanism):
         """The server's noise falls on a sum of integers as on one message; no bound of theirs moves."""
         return self.read(total + self.noise_of_sum(key, total.shape, 1))
 
-    def event(self, bounder: Limited, relation: Relation, d: int) -> Event:
+    def event(self, bounder: Limited, relation: Relation, d: int, *, unit: Unit = Unit.CLIENT) -> Event:
         require_made_for(bounder, self.bound, d, self.d)
         bounds = sensitivities(d, self.levels, relation, self.mu)
-        return bounds.stated(self.cost(bounds))
+        about = unit if self.mu is None else Unit.RECORD  # the assumed sensitivities are about one record of a client
+        return stated_as(bounds.stated(self.cost(bounds)), about, relation)
 
     def bits(self, d: int) -> int:
         return self.symbol_bits * d

@@ -37,6 +37,7 @@ from sordino.types import (
     Relation,
     Scalar,
     Trust,
+    Unit,
     Vector,
 )
 
@@ -74,10 +75,11 @@ class Gaussian(Mechanism):
         c = message.vector
         return jnp.vdot(c, c) - c.shape[0] * self.noise_std**2
 
-    def event(self, bounder: Limited, relation: Relation, d: int) -> Event:
+    def event(self, bounder: Limited, relation: Relation, d: int, *, unit: Unit = Unit.CLIENT) -> Event:
         if float(self.noise_std) == 0:
             return events.NonPrivate("the noise std is 0")
-        return events.Gaussian(float(self.noise_std) / float(bounder.sensitivity(relation)))
+        z = float(self.noise_std) / float(bounder.sensitivity(relation))
+        return events.Gaussian(z, unit=unit, relation=relation)
 
     @property
     def gaussian_std(self) -> Scalar:

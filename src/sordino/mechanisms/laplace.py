@@ -15,7 +15,7 @@ from sordino.errors import require, require_drawable
 from sordino.mechanisms.request import NoiseContext, ScaledRequest
 from sordino.privacy import events
 from sordino.pytrees import pytree
-from sordino.types import Aggregate, Event, Key, Limited, Mechanism, Message, Relation, Scalar, Vector
+from sordino.types import Aggregate, Event, Key, Limited, Mechanism, Message, Relation, Scalar, Unit, Vector
 
 
 @pytree
@@ -37,14 +37,15 @@ class Laplace(Mechanism):
         down = jax.random.gamma(key_down, 1.0 * count, total.shape, total.dtype)
         return Aggregate(total + self.noise_scale * (up - down))
 
-    def event(self, bounder: Limited, relation: Relation, d: int) -> Event:
+    def event(self, bounder: Limited, relation: Relation, d: int, *, unit: Unit = Unit.CLIENT) -> Event:
         """Pure DP with epsilon = L1 sensitivity / b; for one coordinate with the exact loss of that noise."""
         if float(self.noise_scale) == 0:
             return events.NonPrivate("the noise scale is 0")
         multiplier = float(self.noise_scale) / (math.sqrt(d) * float(bounder.sensitivity(relation)))
         # The exact loss is that of one coordinate that moves by everything. No theorem here says that it is the worst
         # of all ways to spread a move over several coordinates.
-        return events.Laplace(multiplier) if d == 1 else events.Pure(1 / multiplier)
+        event = events.Laplace(multiplier) if d == 1 else events.Pure(1 / multiplier)
+        return events.stated_as(event, unit, relation)
 
 
 def laplace(noise_scale: float) -> Laplace:

@@ -11,7 +11,7 @@ from sordino.errors import require
 from sordino.mechanisms.request import NoiseContext, NoiseRequest
 from sordino.privacy import events
 from sordino.pytrees import pytree
-from sordino.types import Aggregate, Event, Key, Limited, Mechanism, Message, Relation, Trust, Vector
+from sordino.types import Aggregate, Event, Key, Limited, Mechanism, Message, Relation, Trust, Unit, Vector
 
 
 @pytree
@@ -31,7 +31,7 @@ class NoNoise(Mechanism):
     def squared_norm(self, message: Message) -> jax.Array:
         return jnp.vdot(message.vector, message.vector)
 
-    def event(self, bounder: Limited, relation: Relation, d: int) -> Event:
+    def event(self, bounder: Limited, relation: Relation, d: int, *, unit: Unit = Unit.CLIENT) -> Event:
         return events.NonPrivate()
 
 

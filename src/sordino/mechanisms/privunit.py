@@ -27,7 +27,7 @@ from sordino.mechanisms.scalar_dp import ScalarDP, scalar_dp
 from sordino.privacy import events
 from sordino.privacy.privunit import PrivUnitConstants, privunit_constants
 from sordino.pytrees import pytree
-from sordino.types import Event, Key, Limited, Mechanism, Message, Relation, Trust, Vector
+from sordino.types import Event, Key, Limited, Mechanism, Message, Relation, Trust, Unit, Vector
 
 
 @pytree
@@ -77,10 +77,10 @@ class PrivUnit(Mechanism):
         """J^ from the message alone: ||c|| = |r^| / m."""
         return self.norm.level_of(self.direction.m * jnp.linalg.norm(vector))
 
-    def event(self, bounder: Limited, relation: Relation, d: int) -> Event:
+    def event(self, bounder: Limited, relation: Relation, d: int, *, unit: Unit = Unit.CLIENT) -> Event:
         """(eps0 + eps1 + eps2)-DP, with its exact loss: any two inputs are covered."""
         require_made_for(bounder, self.norm.constants.bound, d, self.direction.d)
-        return events.Composed((self.direction.event, self.norm.event))
+        return events.Composed((self.direction.event, self.norm.event), unit=unit, relation=relation)
 
     def bits(self, d: int) -> int:
         """float32 coordinates and the level."""

@@ -19,7 +19,7 @@ from sordino.privacy import wording
 from sordino.privacy.accountants import epsilon_of
 from sordino.privacy.calibration import Target
 from sordino.privacy.certification import certify
-from sordino.privacy.events import Assumed, Composed, NonPrivate, Repeated, parts_of, sampled
+from sordino.privacy.events import Composed, NonPrivate, Repeated, sampled, stated
 from sordino.privacy.guarantee import Certificate
 from sordino.privacy.sampling import Full
 from sordino.tasks import Population
@@ -102,7 +102,7 @@ def _target(plan: Arguments, population: Population) -> Target | None:
 def _certificate(plan: Arguments, population: Population, views: list[View], event: Event) -> Certificate:
     """What every observer's view promises; pure noise has a total without delta too."""
     delta = plan.delta if isinstance(plan.delta, float | int) else usual_delta(population.clients)
-    unit = Unit.RECORD if any(isinstance(part, Assumed) for part in parts_of(event)) else Unit.CLIENT
+    unit = stated(event)[0] or Unit.CLIENT  # assumed sensitivities are about records
     units, too_large = (population.clients, ()) if unit is Unit.CLIENT else counted(population.records, delta)
     parts = [
         _certify(

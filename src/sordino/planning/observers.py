@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import NamedTuple
 
@@ -55,7 +56,7 @@ def _through_models(plan: Arguments, method: Method, event: Event, clients: int)
     privacy = method.privacy
     only_sums = isinstance(plan.cohort, FullCohort) and privacy.uses_sum_only and not privacy.remembers_noise
     if only_sums and plan.mechanism == "gaussian" and isinstance(noise, Gaussian):
-        together = Gaussian(noise.noise_multiplier * math.sqrt(clients))
+        together = dataclasses.replace(noise, noise_multiplier=noise.noise_multiplier * math.sqrt(clients))
         return View(Observer.MODEL_USER, together, Full(), (wording.ASSUME_OTHERS_HONEST,))
     return View(Observer.MODEL_USER, event, Full(), method.assumptions(Observer.MODEL_USER))
 

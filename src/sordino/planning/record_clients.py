@@ -19,7 +19,7 @@ from sordino.planning.arguments import Arguments, usual_delta
 from sordino.privacy.events import Disjoint, Repeated, sampled
 from sordino.privacy.sampling import Full, Sampling, WithoutReplacement
 from sordino.tasks import Population
-from sordino.types import ClientNumbers, Event, RecordFacts, Relation
+from sordino.types import ClientNumbers, Event, RecordFacts, Relation, Unit
 
 Numbers = NDArray[np.float64]
 
@@ -50,7 +50,7 @@ class RecordClients(RecordFacts):
     def event(self, i: int, noise_std: float, seen_by: str) -> Event:
         """What one round with this noise costs a record of client i."""
         share = Clip(float(self.weight[i] * self.lipschitz[i] / self.batch[i]))  # of one record in the mean
-        event = Gaussian(noise_std).event(share, Relation.REPLACE_ONE, 1)
+        event = Gaussian(noise_std).event(share, Relation.REPLACE_ONE, 1, unit=Unit.RECORD)
         event = Disjoint(event, f"{self.one_pass}, {seen_by}") if self.one_pass else sampled(event, self.sampling(i))
         return Repeated(event, self.releases) if self.releases > 1 else event
 

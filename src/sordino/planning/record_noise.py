@@ -35,7 +35,7 @@ from sordino.privacy.events import Approximate, NonPrivate, Pure, Repeated, part
 from sordino.privacy.gaussian import gaussian_epsilon, gaussian_noise_multiplier
 from sordino.privacy.sampling import Sampling, WithoutReplacement
 from sordino.privacy.shuffle import shuffle_epsilon
-from sordino.types import Event, Observer, Relation, Trust
+from sordino.types import Event, Observer, Relation, Trust, Unit
 
 Costs: TypeAlias = Event | tuple[Event, ...]  # of a round: one event for all clients, or one each
 REPLACE_ONE = Relation.REPLACE_ONE
@@ -161,7 +161,7 @@ def _cost_behind_shuffler(plan: Arguments, clients: RecordClients) -> Callable[[
     @functools.cache  # many clients are alike
     def better(x: float, sampling: Sampling, delta: float, hidden_among: int) -> Event:
         """Shuffled or not, whichever promises more. Both hold."""
-        message = Gaussian(2 * L * x).event(Clip(L / K), REPLACE_ONE, 1)
+        message = Gaussian(2 * L * x).event(Clip(L / K), REPLACE_ONE, 1, unit=Unit.RECORD)
         plain, hidden = sampled(message, sampling), shuffled_event(x, hidden_among, sampling, plan.rounds, delta)
         costs = [(epsilon_of(Repeated(e, plan.rounds), delta, REPLACE_ONE), e) for e in (plain, hidden) if e]
         return min(costs, key=lambda cost: cost[0])[1]
@@ -215,4 +215,4 @@ def shuffled_event(x: float, messages: int, sampling: Sampling, rounds: int, del
         eps_s = shuffle_epsilon(eps_0, messages, delta_s, delta_0)
     except Refused:
         return None
-    return sampled(Approximate(Pure(eps_s), delta_s), sampling)
+    return sampled(Approximate(Pure(eps_s), delta_s, unit=Unit.RECORD, relation=REPLACE_ONE), sampling)

@@ -5,7 +5,8 @@
     concentrated ones (with Gaussians)  zCDP
     everything else                     privacy loss distributions, pessimistic on a lattice (dp-accounting)
 
-A sampling is accounted only under the relation that its theorem is about. What no theorem covers is refused.
+A sampling is accounted only under the relation that its theorem is about. What no theorem covers is refused, and so is
+an event that is stated under another relation, or for several units.
 """
 
 from __future__ import annotations
@@ -56,38 +57,49 @@ class Account:
 _NOT_PRIVATE = Account("none: a release is not private", lambda _: math.inf, lambda _: 1.0)
 
 
-@lru_cache(maxsize=10_000)  # a sweep asks the same again for every point
-def epsilon_of(event: Event, delta: float, relation: Relation | str = Relation.ADD_REMOVE) -> float:
-    """The least proven epsilon of `event` at `delta`."""
-    return account_of(event, relation).epsilon(delta)
+def epsilon_of(event: Event, delta: float, relation: Relation | str | None = None) -> float:
+    """The least proven epsilon of `event` at `delta`; see `account_of`."""
+    return _epsilon_of(event, delta, _relation_of(event, relation))
 
 
-def delta_of(event: Event, epsilon: float, relation: Relation | str = Relation.ADD_REMOVE) -> float:
-    """The least proven delta of `event` at `epsilon`."""
+def delta_of(event: Event, epsilon: float, relation: Relation | str | None = None) -> float:
+    """The least proven delta of `event` at `epsilon`; see `account_of`."""
     return account_of(event, relation).delta(epsilon)
 
 
-def account_of(event: Event, relation: Relation | str = Relation.ADD_REMOVE) -> Account:
-    """Choose the accountant for `event` under `relation`."""
-    return _account_of(event, Relation.parse(relation))
+def account_of(event: Event, relation: Relation | str | None = None) -> Account:
+    """Choose the accountant for `event` under `relation`: by default the one that it states, or else add-remove."""
+    return _account_of(event, _relation_of(event, relation))
+
+
+def _relation_of(event: Event, relation: Relation | str | None) -> Relation:
+    """The relation to account under. It is checked before any cache is asked."""
+    _, agreed = events.stated(event, relation=relation)
+    return agreed or Relation.ADD_REMOVE
+
+
+@lru_cache(maxsize=10_000)  # a sweep asks the same again for every point
+def _epsilon_of(event: Event, delta: float, relation: Relation) -> float:
+    return _account_of(event, relation).epsilon(delta)
 
 
 def forget_accounts() -> None:
     """Empty the caches, to time an account or to free its memory."""
-    epsilon_of.cache_clear()
+    _epsilon_of.cache_clear()
     _account_of.cache_clear()
     leaf_loss.cache_clear()
 
 
 @lru_cache(maxsize=16)  # an account may hold a long lattice
 def _account_of(event: Event, relation: Relation) -> Account:
+    event = events.unstated(event)
     if isinstance(event, events.Parallel):
-        return _worst([account_of(branch, relation) for branch in event.events])
+        return _worst([_account_of(branch, relation) for branch in event.events])
     holders = {(len(part.events), part.sorting) for part in events.parts_of(event) if isinstance(part, events.ByHolder)}
     if holders:
         require(len(holders) == 1, "events", holders, "list the same clients, sorted alike, in every release")
         ((number, _),) = holders
-        worst = _worst([account_of(events.held_by(event, i), relation) for i in range(number)])
+        worst = _worst([_account_of(events.held_by(event, i), relation) for i in range(number)])
         name = worst.accountant.replace("parallel composition", "worst client", 1)
         return dataclasses.replace(worst, accountant=name)
     tally = tally_of(event, relation)

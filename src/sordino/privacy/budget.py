@@ -6,16 +6,21 @@ from dataclasses import dataclass
 
 from sordino.errors import BudgetExceeded, require
 from sordino.privacy.accountants import epsilon_of
-from sordino.types import Event, Relation
+from sordino.privacy.events import stated
+from sordino.types import Event, Relation, Unit
 
 
 @dataclass(frozen=True)
 class Budget:
-    """(epsilon, delta) over everything that is ever released about a unit, under one relation."""
+    """(epsilon, delta) over everything that is ever released about one unit, under one relation.
+
+    What is stated for another unit or under another relation is refused.
+    """
 
     epsilon: float
     delta: float
     relation: Relation
+    unit: Unit = Unit.CLIENT
 
     def __post_init__(self) -> None:
         require(self.epsilon > 0, "epsilon", self.epsilon, "must be positive")
@@ -23,6 +28,7 @@ class Budget:
 
     def spent(self, event: Event) -> float:
         """epsilon of what has been released, at this budget's delta."""
+        stated(event, self.unit, self.relation)
         return epsilon_of(event, self.delta, self.relation)
 
     def require(self, after: Event) -> float:
@@ -35,6 +41,7 @@ class Budget:
         if not projected <= self.epsilon:
             raise BudgetExceeded(
                 f"the next release would bring epsilon to {projected:.6g} at delta = {self.delta:g}, above the budget "
-                f"{self.epsilon:g} ({self.relation}): stop here, or agree on a larger budget before going on"
+                f"{self.epsilon:g} of one {self.unit} ({self.relation}): stop here, or agree on a larger budget before "
+                "going on"
             )
         return projected

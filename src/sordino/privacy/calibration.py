@@ -26,12 +26,13 @@ def calibrate(
     *,
     epsilon: float,
     delta: float,
-    relation: Relation = Relation.ADD_REMOVE,
+    relation: Relation | None = None,
     tolerance: float = 1e-7,
 ) -> float:
     """The least noise x, up to the relative tolerance, for which `event_of(x)` costs at most epsilon at delta.
 
-    epsilon must fall as x grows. The result is checked with the accountant itself: it never costs more.
+    epsilon must fall as x grows. The result is checked with the accountant itself: it never costs more. The relation is
+    that of `account_of`.
     """
     require(epsilon > 0, "epsilon", epsilon, "must be positive")
     remedy = f"above {_MOST_EPSILON:g} nobody is protected: ask for less, or give a noise_multiplier"

@@ -1,8 +1,8 @@
 """Certificates of releases and ledgers; false guarantees are refused.
 
-`certify` and `certify_ledger` make every printed guarantee. They check that amplification is claimed only against
-observers who do not see the sample, that the number of rounds is stated, that delta covers the loss by truncation, that
-assumptions are listed, and that clients' memory holds no exact gradient.
+`certify` and `certify_ledger` make every printed guarantee. They check that unit and relation are those of the event,
+that amplification is claimed only against observers who do not see the sample, that the number of rounds is stated,
+that delta covers the loss by truncation, that assumptions are listed, and that clients' memory holds no exact gradient.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import replace
 from sordino.errors import Refused, require, require_count
 from sordino.privacy import wording
 from sordino.privacy.accountants import account_of
-from sordino.privacy.events import Assumed, DiscreteNoise, NonPrivate, Repeated, Sampled, parts_of, sampled
+from sordino.privacy.events import Assumed, DiscreteNoise, NonPrivate, Repeated, Sampled, parts_of, sampled, stated
 from sordino.privacy.guarantee import Certificate, Guarantee, Scope
 from sordino.privacy.ledger_record import LedgerRecord
 from sordino.privacy.sampling import Full, Sampling, WithoutReplacement
@@ -39,7 +39,7 @@ def certify(
     """Certify one round and all rounds of an event that is released in each of `rounds` rounds.
 
     Args:
-      event: the release of one round, stated under `relation` (see `events`).
+      event: the release of one round. The unit and relation that it states must be those below (see `events`).
       relation: which data sets are neighbours.
       observer: the observer whom the guarantee holds against.
       rounds: the number of rounds in which a unit may take part; there is no guarantee without it.
@@ -82,8 +82,8 @@ def certify_ledger(record: LedgerRecord, delta: float) -> Certificate:
         guarantees.append(total)
         warnings += about_total
     found = {warning.code for warning in warnings}  # the run's own warnings of these codes are about all its rounds
-    stated = [Warning(str(code), str(text)) for code, text in record.description.get("warnings", ())]
-    warnings += [warning for warning in stated if warning.code not in found]
+    described = [Warning(str(code), str(text)) for code, text in record.description.get("warnings", ())]
+    warnings += [warning for warning in described if warning.code not in found]
     planned, entered = record.description.get("rounds"), record.rounds()
     if planned is not None and entered < planned:
         warnings.append(wording.unfinished(entered, planned))
@@ -101,6 +101,7 @@ def _unproven(
 
 def _refuse_false_claims(event: Event, subject: Guarantee, memory: Memory) -> None:
     """Check every part of the event."""
+    stated(event, subject.unit, subject.relation)
     parts = list(parts_of(event))
     samplings = [part.sampling for part in parts if isinstance(part, Sampled) and not isinstance(part.sampling, Full)]
     if samplings:
@@ -117,11 +118,6 @@ def _refuse_false_claims(event: Event, subject: Guarantee, memory: Memory) -> No
             "use relation zero-out (the number of messages is public) or replace-one",
         )
     for part in parts:
-        if isinstance(part, Assumed) and Unit.parse(part.unit) is not subject.unit:
-            raise Refused(
-                f"the event assumes {part.assumption}, which is about one {part.unit}, not one {subject.unit}",
-                f"use unit {part.unit}",
-            )
         if isinstance(part, DiscreteNoise):
             raise Refused(
                 "a discrete-noise event is about one shift, not about all neighbours",

@@ -1,8 +1,10 @@
 """What one release does to one unit's privacy, as a record that any accountant can read.
 
-An event is always stated *under the relation of its guarantee*: a noise multiplier is the noise std over the
-sensitivity under that relation (bound for add/remove and zero-out, 2 x bound for replace-one). Events nest like
-expressions, `Repeated(Sampled(Gaussian(2.7), Poisson(0.2)), 200)`, and travel through the ledger as JSON.
+An event is always about one unit *under the relation of its guarantee*: a noise multiplier is the noise std over the
+sensitivity under that relation (bound for add/remove and zero-out, 2 x bound for replace-one). Events of mechanisms
+state both words, and are accounted under no others. An event that states none takes those of whoever accounts it.
+Events nest like expressions, `Repeated(Sampled(Gaussian(2.7), Poisson(0.2)), 200)`, and travel through the ledger as
+JSON.
 """
 
 from __future__ import annotations
@@ -11,11 +13,13 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from sordino.errors import LedgerError, require
+from sordino.errors import LedgerError, Refused, require
 from sordino.privacy.sampling import Full, Poisson, Sampling, parse_sampling
-from sordino.types import Event
+from sordino.types import Event, Relation, Unit
+
+E = TypeVar("E", bound=Event)
 
 
 @dataclass(frozen=True)
@@ -138,10 +142,12 @@ class Claimed(Event, kind="claimed"):
 
 @dataclass(frozen=True)
 class Assumed(Event, kind="assumed"):
-    """A release whose sensitivity is assumed and enforced by nothing; every certificate of it says so."""
+    """A release whose sensitivity is assumed and enforced by nothing; every certificate of it says so.
+
+    `unit` says what the assumption is about.
+    """
 
     assumption: str
-    unit: str  # what the assumption is about: "client" or "record"
     event: Event
 
 
@@ -249,11 +255,43 @@ def parts_of(event: Event) -> Iterator[Event]:
                 yield from parts_of(part)
 
 
+def stated(
+    event: Event, unit: Unit | str | None = None, relation: Relation | str | None = None
+) -> tuple[Unit | None, Relation | None]:
+    """The unit and relation that the caller and all parts of an event agree on, each None where nobody states it."""
+    unit, relation = None if unit is None else Unit.parse(unit), None if relation is None else Relation.parse(relation)
+    for part in parts_of(event):
+        if part.unit is not None and part.unit != (unit := unit or Unit.parse(part.unit)):
+            raise Refused(
+                f"the cost of a {part.kind} release is stated for one {part.unit}, not for one {unit}",
+                f"use unit {part.unit} throughout, or convert its guarantee with Guarantee.for_{unit}",
+            )
+        if part.relation is not None and part.relation != (relation := relation or Relation.parse(part.relation)):
+            raise Refused(
+                f"the cost of a {part.kind} release is stated under {part.relation}, not under {relation}",
+                f"use relation {part.relation} throughout, or ask the mechanism for its event under {relation}",
+            )
+    return unit, relation
+
+
+def stated_as(event: E, unit: Unit | str, relation: Relation | str) -> E:
+    """The event, said to be about this unit under this relation; refused where a part says otherwise."""
+    about, under = stated(event, unit, relation)
+    return dataclasses.replace(event, unit=about, relation=under)
+
+
+def unstated(event: Event) -> Event:
+    """The event without unit and relation, for an accountant that has checked them: equal releases are then equal."""
+    if all(part.unit is None and part.relation is None for part in parts_of(event)):
+        return event
+    return _mapped(event, lambda part: dataclasses.replace(part, unit=None, relation=None))
+
+
 def passing_anew(event: Event, name: str) -> Event:
     """The event with passes over the data that are not those of other events."""
 
     def rename(event: Event) -> Event:
-        return Disjoint(event.event, f"{event.of}, {name}") if isinstance(event, Disjoint) else event
+        return dataclasses.replace(event, of=f"{event.of}, {name}") if isinstance(event, Disjoint) else event
 
     return _mapped(event, rename)
 
@@ -263,7 +301,7 @@ def of_run(event: Event, name: str) -> Event:
 
     def rename(event: Event) -> Event:
         if isinstance(event, ByHolder) and UNTOLD in event.sorting:
-            return ByHolder(event.events, event.sorting.partition(UNTOLD)[0] + UNTOLD + name)
+            return dataclasses.replace(event, sorting=event.sorting.partition(UNTOLD)[0] + UNTOLD + name)
         return event
 
     return _mapped(passing_anew(event, name), rename)
@@ -297,10 +335,13 @@ def event_to_json(event: Event) -> dict[str, Any]:
             return f"poisson:{value.sampling_prob!r}" if isinstance(value, Poisson) else str(value)
         if isinstance(value, tuple):
             return [plain(item) for item in value]
+        if isinstance(value, Unit | Relation):
+            return value.value
         return "inf" if value == math.inf else value  # JSON has no word for infinity
 
     fields = {field.name: plain(getattr(event, field.name)) for field in dataclasses.fields(event)}
-    return {"kind": event.kind, **fields}
+    unsaid = [name for name in ("unit", "relation") if fields[name] is None]
+    return {"kind": event.kind, **{name: value for name, value in fields.items() if name not in unsaid}}
 
 
 def event_from_json(data: dict[str, Any]) -> Event:
@@ -318,6 +359,8 @@ def event_from_json(data: dict[str, Any]) -> Event:
             return tuple(event_from_json(item) for item in value)
         if name == "sampling":
             return parse_sampling(str(value))
+        if name in ("unit", "relation"):
+            return Unit.parse(value) if name == "unit" else Relation.parse(value)
         if isinstance(value, bool):
             raise LedgerError(f"event of kind {kind!r}: {name} = {value} is no number")
         if isinstance(value, list):

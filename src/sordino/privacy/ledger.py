@@ -27,9 +27,9 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, Self
 
-from sordino.errors import InvalidInput, LedgerError, SordinoError, require, require_count
+from sordino.errors import InvalidInput, LedgerError, Refused, SordinoError, require, require_count
 from sordino.files import held, sync_folder, write_atomically
-from sordino.privacy.events import event_from_json, event_to_json
+from sordino.privacy.events import event_from_json, event_to_json, stated
 from sordino.privacy.ledger_record import Json, LedgerRecord, Names, Release, SampledRounds, observers_of, rounds_of
 from sordino.types import Event, Observer, Relation, Unit
 
@@ -50,6 +50,7 @@ class Ledger:
     def __init__(self, path: Path, entries: list[Json], resources: ExitStack) -> None:
         record = _record(path, entries)
         self.path, self._longest, self._observers = path, record.longest, record.worst_release.keys()
+        self._unit, self._relation = record.unit, record.relation
         self._shown = SampledRounds()
         for entry in record.entries:
             if entry.rounds is not None:
@@ -137,7 +138,8 @@ class Ledger:
     def append_all(self, rounds: range, releases: Iterable[Release]) -> None:
         """Record the releases of each of these rounds as one entry. They may leave once this has returned.
 
-        Releases of one round that come from samples come from the same sample; another sample needs another round.
+        Releases of one round that come from samples come from the same sample; another sample needs another round. An
+        event that is stated for another unit or relation than the ledger's is refused.
         """
         releases = list(releases)
         remedy = f"a torn line of this ledger is counted as {self._longest} rounds: append at most so many at a time"
@@ -149,6 +151,8 @@ class Ledger:
             {"release": name, "observers": list(observers), "event": _plain_event(event)}
             for name, observers, event in releases
         ]
+        for _, _, event in releases:
+            stated(event, self._unit, self._relation)
         with self._turn:
             for name, observers, event in releases:
                 self._shown.require_new(rounds, name, observers, event)
@@ -277,6 +281,8 @@ def _recover(path: Path, entries: list[Json], torn: bytes) -> Json:
 def _record(path: Path, entries: list[Json]) -> LedgerRecord:
     try:
         return LedgerRecord.of(entries)
+    except Refused as error:
+        raise Refused(f"{path}: {error.reason}", error.remedy) from error
     except RecursionError:
         raise LedgerError(f"{path}: an event holds too many others; restore it from a backup") from None
     except (AttributeError, KeyError, TypeError, ValueError) as error:

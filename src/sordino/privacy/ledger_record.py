@@ -11,7 +11,16 @@ from itertools import pairwise
 from typing import Any, TypeAlias
 
 from sordino.errors import InvalidInput, LedgerError, require, require_count
-from sordino.privacy.events import Composed, Repeated, Sampled, event_from_json, event_to_json, parts_of
+from sordino.privacy.events import (
+    Composed,
+    Repeated,
+    Sampled,
+    event_from_json,
+    event_to_json,
+    parts_of,
+    stated,
+    stated_as,
+)
 from sordino.types import Event, Observer, Relation, Unit
 
 Release: TypeAlias = tuple[str, tuple[Observer, ...], Event]  # its name, its observers, and what it costs in one round
@@ -48,7 +57,7 @@ class LedgerRecord:
     def of(cls, lines: list[Json]) -> LedgerRecord:
         header, *releases = lines
         require_count(header["longest"], "longest")
-        return cls(
+        record = cls(
             unit=Unit.parse(header["unit"]),
             relation=Relation.parse(header["relation"]),
             description=_described(header["description"]),
@@ -56,6 +65,9 @@ class LedgerRecord:
             longest=header["longest"],
             entries=tuple(each for entry in releases for each in _entries(entry)),
         )
+        for event in (*record.worst_release.values(), *(entry.event for entry in record.entries)):
+            stated(event, record.unit, record.relation)
+        return record
 
     @property
     def recovered(self) -> int:
@@ -74,11 +86,12 @@ class LedgerRecord:
         return sum(count for count, _ in _stretches([(entry.rounds, entry.event) for entry in entered if entry.rounds]))
 
     def spent(self, observer: Observer | str) -> Event:
-        """What the releases that `observer` saw cost together, equal rounds grouped."""
+        """What the releases that `observer` saw cost together, equal rounds grouped, with the ledger's two words."""
         observer = Observer.parse(observer)
         shown, placed, apart = SampledRounds(), list[tuple[range, Event]](), Counter[Event]()
         latest = range(0)
         for entry in (entry for entry in self.entries if observer in entry.observers):
+            stated(entry.event, self.unit, self.relation)
             if entry.rounds is not None:
                 shown.add(entry.rounds, entry.release, (observer,), entry.event)
                 placed.append((entry.rounds, entry.event))
@@ -97,7 +110,7 @@ class LedgerRecord:
                 counts[event] += count
         counts.update(apart)
         groups = tuple(Repeated(event, count) for event, count in counts.items() if count)
-        return groups[0] if len(groups) == 1 else Composed(groups)
+        return stated_as(groups[0] if len(groups) == 1 else Composed(groups), self.unit, self.relation)
 
     def after(
         self, *, release: str, observers: Names, event: Event, round: int | None = None, rounds: range | None = None
@@ -170,8 +183,10 @@ def of_one_round(events: list[Event]) -> list[Event]:
         if isinstance(event, Sampled):
             joint.setdefault(str(event_to_json(event)["sampling"]), []).append(event)
     for group in joint.values():
-        inner = tuple(event.event for event in group)
-        rest.append(group[0] if len(group) == 1 else Sampled(Composed(inner), group[0].sampling))
+        unit, relation = stated(Composed(tuple(group)))
+        inner = Composed(tuple(event.event for event in group))
+        together = Sampled(inner, group[0].sampling, unit=unit, relation=relation)
+        rest.append(group[0] if len(group) == 1 else together)
     if len(joint) > 1:
         names = ", ".join(joint)
         raise LedgerError(f"one round holds releases from different samples ({names}): record them in other rounds")

@@ -41,7 +41,7 @@ class Sensitivities:
 
     def stated(self, event: Event) -> Event:
         """The event, with the assumption that its sensitivity rests on. Eq. (6) is about one sample inside a client."""
-        return event if self.assumption is None else Assumed(self.assumption, Unit.RECORD.value, event)
+        return event if self.assumption is None else Assumed(self.assumption, event, unit=Unit.RECORD)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sordino.errors import Refused, require
-from sordino.privacy.events import Composed, Gaussian, Repeated, Sampled
+from sordino.privacy.events import Composed, Gaussian, Repeated, Sampled, stated
 from sordino.privacy.sampling import Full, Poisson
 from sordino.types import Event, Relation
 
@@ -34,6 +34,7 @@ def selection_epsilon(*events: Event, trials: float, delta: float, relation: Rel
     """
     require(trials > 1, "trials", trials, "the mean number of runs must be above 1")
     require(0 < delta < 1, "delta", delta, "must lie in (0, 1)")
+    stated(Composed(events), relation=relation)
     from dp_accounting.rdp.rdp_privacy_accountant import RdpAccountant, compute_epsilon
 
     accountants = [RdpAccountant().compose(_as_dp_event(event, relation)) for event in events]

@@ -66,7 +66,7 @@ def _flatten(event: Event, count: int, relation: Relation, tally: Tally) -> None
         case events.Claimed(claim, inner):
             tally.claims.append(claim)
             _flatten(inner, count, relation, tally)
-        case events.Assumed(_, _, inner):  # `certify` prints the assumption
+        case events.Assumed(_, inner):  # `certify` prints the assumption
             _flatten(inner, count, relation, tally)
         case events.Approximate(inner, delta):
             tally.log_kept += count * math.log1p(-delta) if delta < 1 else -math.inf
@@ -100,7 +100,7 @@ def _flatten_sampled(inner: Event, sampling: Sampling, count: int, relation: Rel
         case events.Claimed(claim, event):
             tally.claims.append(claim)
             return _flatten_sampled(event, sampling, count, relation, tally)
-        case events.Assumed(_, _, event):
+        case events.Assumed(_, event):
             return _flatten_sampled(event, sampling, count, relation, tally)
         case events.Composed() | events.Repeated():
             return _flatten_sampled(_joint(inner, relation, tally.claims), sampling, count, relation, tally)
