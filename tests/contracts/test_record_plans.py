@@ -397,7 +397,7 @@ def test_another_pass_costs_again():
     alone, half = epsilon_of(first, 1e-5), plans[0].event_for(Observer.SERVER, 5)
     assert epsilon_of(Composed((half, half)), 1e-5) == pytest.approx(alone)
     twice = epsilon_of(Composed((first, second)), 1e-5)
-    assert so.Budget(1.5 * alone, 1e-5, REPLACE).spent(Composed((first, second))) == twice > 1.4 * alone
+    assert so.Budget(1.5 * alone, 1e-5, REPLACE, Unit.RECORD).spent(Composed((first, second))) == twice > 1.4 * alone
     assert epsilon_of(Composed((first, passing_anew(first, "seed 1"))), 1e-5) == pytest.approx(twice)
 
 

@@ -309,7 +309,7 @@ def certified(plan: Any, population: Population = TASK.population) -> tuple[Reso
 def cost_double(monkeypatch: pytest.MonkeyPatch, mechanism: Any) -> None:
     """Let every message of this kind of mechanism cost as much as two."""
     original = type(mechanism).event
-    monkeypatch.setattr(type(mechanism), "event", lambda *arguments: Repeated(original(*arguments), 2))
+    monkeypatch.setattr(type(mechanism), "event", lambda *at, **unit: Repeated(original(*at, **unit), 2))
 
 
 @pytest.mark.parametrize("trust", ["central", "local"])
