@@ -32,13 +32,30 @@ def lattice_noise(key: Key, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Arra
 
 def add_lattice_noise(key: Key, vector: Vector, noise_std: Scalar) -> Vector:
     """g (round(vector / g) + Z) with g = noise_std / S: only the integer in the brackets is released."""
-    step = jnp.asarray(noise_std, jnp.float32) * (2.0**LOW_BITS / DEVIATION)  # of the high part: 2^14 g
+    step = lattice_step(noise_std)
+    high, low = round_to_lattice(vector, step)
+    noise_high, noise_low = lattice_noise(key, vector.shape)
+    return read_lattice(high + noise_high, low + noise_low, step)
+
+
+def lattice_step(noise_std: Scalar) -> jax.Array:
+    """2^14 g, the value of the high part."""
+    return jnp.asarray(noise_std, jnp.float32) * (2.0**LOW_BITS / DEVIATION)
+
+
+def round_to_lattice(vector: Vector, step: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """round(vector / g) as 2^14 high + low, low within +-2^13."""
     scaled = jnp.clip(vector * (1 / step), -LARGEST_HIGH, LARGEST_HIGH)
     high = jnp.round(scaled)
     low = jnp.round((scaled - high) * 2.0**LOW_BITS)  # the difference is exact
-    noise_high, noise_low = lattice_noise(key, vector.shape)
-    low_sum = low.astype(jnp.int32) + noise_low
-    # The sum as one integer has one high and one low part: releasing more of the two would tell more than their sum.
-    high_sum = high.astype(jnp.int32) + noise_high + (low_sum >> LOW_BITS)
-    low_sum = low_sum & (2**LOW_BITS - 1)
-    return step * (high_sum.astype(jnp.float32) + low_sum.astype(jnp.float32) * 2.0**-LOW_BITS)
+    return high.astype(jnp.int32), low.astype(jnp.int32)
+
+
+def read_lattice(high: jax.Array, low: jax.Array, step: jax.Array) -> Vector:
+    """The float32 number for 2^14 high + low.
+
+    It depends on that integer alone: low is brought into [0, 2^14) first, since two parts would tell more than their
+    sum does.
+    """
+    high, low = high + (low >> LOW_BITS), low & (2**LOW_BITS - 1)
+    return step * (high.astype(jnp.float32) + low.astype(jnp.float32) * 2.0**-LOW_BITS)
