@@ -110,6 +110,13 @@ class Draws(_Word):
     NONE = "none"
 
 
+class Sampler(_Word):
+    """Where noise on a sum comes from: integers of a proven law, or normals in float32."""
+
+    LATTICE = "lattice"
+    FLOAT32 = "float32"
+
+
 class SeedOrigin(_Word):
     """Where the seed of a run comes from: the operating system's entropy, or a person, for an experiment."""
 
@@ -249,6 +256,14 @@ class Mechanism:
         """A sum of encoded vectors with the noise of one message, in proportion to `scale`."""
         return scale * self.randomize(key, total / scale)
 
+    def randomize_side(self, key: Key, total: jax.Array, noise_std: Scalar) -> jax.Array:
+        """A sum of side scalars with Gaussian noise of this std, where the plan lets such a scalar be released."""
+        raise NotImplementedError
+
+    def side_event(self, event: Event) -> Event:
+        """The cost of a side release as `randomize_side` makes it; `event` is that of ideal Gaussian noise."""
+        return event
+
     @property
     def gaussian_std(self) -> Scalar | None:
         """The std of Gaussian noise; None for other noise."""
@@ -384,7 +399,11 @@ class Method:
         return 1.0
 
     def side_event(self, relation: Relation) -> Event | None:
-        """What releasing the sum of the side scalars costs; None if there are none."""
+        """What releasing the sum of the side scalars costs with ideal Gaussian noise; None if there are none."""
+        return None
+
+    def side_noise_std(self) -> Scalar | None:
+        """The std of the noise that the server adds to the sum of the side scalars; None if there are none."""
         return None
 
     def side_figures(self) -> Mapping[str, float]:

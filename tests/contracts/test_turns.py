@@ -196,10 +196,11 @@ def by_hand(rules: Rules) -> RoundState:
         term = tally(rules, message, data.numbers)
         total = term if total is None else jax.tree.map(jnp.add, total, term)
         states.append(after)
-    key_noise, key_step = (engine.round_key(KEY, jnp.int32(ROUND), at) for at in (engine.NOISE, engine.SERVER))
+    purposes = (engine.NOISE, engine.SIDE_NOISE, engine.SERVER)
+    keys = ServerKeys(*(engine.round_key(KEY, jnp.int32(ROUND), purpose) for purpose in purposes))
     if rules.placement is Placement.LAW_OF_SUM:  # simulations alone draw the noise of all messages at once
-        total = at_once(rules, key_noise, total)
-    server, _ = server_turn(rules, ServerKeys(key_noise, key_step), state.server, total)
+        total = at_once(rules, keys.noise, total)
+    server, _ = server_turn(rules, keys, state.server, total)
     return RoundState(server, jax.tree.map(lambda *leaves: jnp.stack(leaves), *states))
 
 
@@ -225,7 +226,7 @@ def test_who_answers_changes_the_divisor_only_where_records_are_protected(name, 
     message = turn(rules, everybodys(rules, CLIENT))[0]
     term = tally(rules, message, own_numbers(rules, CLIENT))
     assert int(term.cohort) == 1
-    keys, state = ServerKeys(KEY, KEY), rules.method.init_server(START)
+    keys, state = ServerKeys(KEY, KEY, KEY), rules.method.init_server(START)
     one, three = (server_turn(rules, keys, state, term._replace(cohort=jnp.int32(n)))[0] for n in (1, 3))
     differ = any(np.any(a != b) for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(three), strict=True))
     assert differ == (rules.method.privacy.unit is Unit.RECORD)

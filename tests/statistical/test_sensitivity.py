@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
+import sordino as so
 from sordino.bounding import BOUNDERS, AdaptiveClip, adaptive_clip, clip
 from sordino.errors import InvalidInput
+from sordino.mechanisms import gaussian
 from sordino.privacy.gaussian import compose_mu
-from sordino.types import BoundInfo, Relation
+from sordino.types import BoundInfo, Relation, Sampler
 
 CLIENTS, D = 20, 50
 every_bounder = pytest.mark.parametrize("name", sorted(BOUNDERS))
@@ -112,7 +114,8 @@ def test_the_threshold_finds_the_quantile(quantile):
         updates = norms * directions / jnp.linalg.norm(directions, axis=1, keepdims=True)
         _, info = jax.vmap(bounder)(updates)
         centred_sum = jnp.sum(jax.vmap(bounder.indicator)(info))
-        return bounder.update(key_noise, centred_sum, cohort_size), bounder.limit
+        noisy_sum = centred_sum + bounder.indicator_noise_std * jax.random.normal(key_noise)
+        return bounder.update(noisy_sum, cohort_size), bounder.limit
 
     last, bounds = jax.jit(lambda keys: jax.lax.scan(one_round, start, keys))(
         jax.random.split(jax.random.key(0), rounds)
@@ -122,35 +125,36 @@ def test_the_threshold_finds_the_quantile(quantile):
     assert np.mean(below) == pytest.approx(quantile, abs=0.02)
 
 
-def test_the_noise_of_the_indicators_has_the_accounted_std():
+@pytest.mark.parametrize("sampler", Sampler)
+def test_the_noise_of_the_indicators_has_the_accounted_std(sampler):
     """A Kolmogorov-Smirnov test that accepts sigma_b (false alarm 1e-3) and rejects 2/3 and 3/2 of it."""
-    bounder, planned = bounder_at(1.0, quantile=0.5, learning_rate=0.2), 200
+    method = so.fedavg(local_steps=1, local_lr=0.1, bound=bounder_at(1.0))
+    mechanism, std = gaussian(1.0, sampler), method.side_noise_std()
     keys = jax.random.split(jax.random.key(1), 2000)
-    bounds = jax.vmap(lambda key: bounder.update(key, jnp.float32(0.0), planned).limit)(keys)
-    noise = -np.log(np.asarray(bounds, np.float64)) / 0.2 * planned
+    noise = np.asarray(jax.vmap(lambda key: mechanism.randomize_side(key, jnp.float32(0.0), std))(keys), np.float64)
     assert stats.kstest(noise, stats.norm(0, 10.0).cdf).pvalue > 1e-3
     assert stats.kstest(noise, stats.norm(0, 10.0 * 2 / 3).cdf).pvalue < 1e-6
     assert stats.kstest(noise, stats.norm(0, 10.0 * 3 / 2).cdf).pvalue < 1e-6
 
 
 def test_the_threshold_moves_by_the_planned_cohort():
-    """Without noise worth naming: all 30 of 50 planned clients are below, b~ = (30/2)/50 + 1/2 = 0.8."""
+    """All 30 of 50 planned clients are below, b~ = (30/2)/50 + 1/2 = 0.8."""
     bounder = adaptive_clip(1.0, quantile=0.5, learning_rate=0.2, indicator_noise_std=1e-6)
-    moved = bounder.update(jax.random.key(0), jnp.float32(15.0), 50)
+    moved = bounder.update(jnp.float32(15.0), 50)
     assert float(moved.limit) == pytest.approx(math.exp(-0.2 * 0.3), rel=1e-6)
 
 
 def test_the_threshold_stays_within_float32():
     bounder = adaptive_clip(1e-30, learning_rate=100.0, indicator_noise_std=1e-6)
-    assert bounder.update(jax.random.key(0), jnp.float32(25.0), 50).limit == pytest.approx(1e-30)
-    assert np.isfinite(bounder.update(jax.random.key(0), jnp.float32(-1e6), 50).limit)
+    assert bounder.update(jnp.float32(25.0), 50).limit == pytest.approx(1e-30)
+    assert np.isfinite(bounder.update(jnp.float32(-1e6), 50).limit)
 
 
 @every_relation
 @pytest.mark.parametrize("z", [1e-3, 0.5, 1.0, 7.3, 9.999])
 def test_both_releases_together_cost_what_z_costs(relation, z):
     bounder = bounder_at(1.0)
-    z_Delta = bounder.vector_noise_multiplier(z, relation)
+    z_Delta = bounder.vector_noise_multiplier(z, bounder.indicator_event(relation).noise_multiplier)
     both = compose_mu((1 / z_Delta, 1 / bounder.indicator_event(relation).noise_multiplier))
     assert both <= 1 / z
     assert both == pytest.approx(1 / z, rel=1e-14)
@@ -163,4 +167,4 @@ def test_a_split_that_leaves_nothing_is_refused(relation):
     z_b = bounder_at(1.0).indicator_event(relation).noise_multiplier
     for z in (0.0, z_b, 2 * z_b, math.nan):
         with pytest.raises(InvalidInput, match="raise indicator_noise_std"):
-            bounder_at(1.0).vector_noise_multiplier(z, relation)
+            bounder_at(1.0).vector_noise_multiplier(z, z_b)

@@ -36,7 +36,7 @@ from sordino.algorithms.local import LocalTraining
 from sordino.errors import InvalidInput, require, require_drawable
 from sordino.privacy.events import Gaussian
 from sordino.pytrees import pytree
-from sordino.types import Aggregate, Bounder, Event, Key, Method, PlanContext, Relation, Scalar, Trust, Unit, Vector
+from sordino.types import Aggregate, Bounder, Event, Method, PlanContext, Relation, Scalar, Trust, Unit, Vector
 
 STEP_SIZES = ("corrected", "naive")
 SQUARED = (1e-12, 1e12)  # bounds whose squares, and sums of many of them, are far from where float32 ends
@@ -58,11 +58,11 @@ class Extrapolation:
     noise_std: Scalar | None = None  # s_xi, of a central release; None where nothing beside the messages is released
     squares_moved: int = field(default=1, metadata={"static": True})  # its sensitivity over C^2
 
-    def __call__(self, key: Key, mean: Vector, total: Aggregate) -> jax.Array:
-        """eta_g from the noisy mean, and the statistics of the messages or the sum released beside them."""
+    def __call__(self, mean: Vector, total: Aggregate) -> jax.Array:
+        """eta_g from the noisy mean, and the statistics of the messages or the noisy sum released beside them."""
         if self.noise_std is not None:
             assert total.side is not None  # clients send their squared norms
-            numerator = total.side + self.noise_std * jax.random.normal(key, dtype=mean.dtype)
+            numerator = total.side
         else:
             known = total.sum_of_squared_norms if self.rule == "naive" else total.squared_norms_before_noise
             assert known is not None  # `resolve` refuses mechanisms that do not estimate it
@@ -126,11 +126,11 @@ class Extrapolating(Method):
             return None
         return jnp.minimum(jnp.vdot(message, message), jnp.float32(self.measured.limit) ** 2)
 
-    def extrapolated(self, key: Key, mean: Vector, total: Aggregate) -> tuple[Vector, ServerInfo | None]:
+    def extrapolated(self, mean: Vector, total: Aggregate) -> tuple[Vector, ServerInfo | None]:
         """eta_g times the mean, and eta_g; the mean itself without a step size."""
         if self.step_size is None:
             return mean, None
-        eta_g = self.step_size(key, mean, total)
+        eta_g = self.step_size(mean, total)
         return eta_g * mean, ServerInfo(eta_g)
 
     def side_event(self, relation: Relation) -> Event | None:
@@ -139,6 +139,9 @@ class Extrapolating(Method):
             return None
         moved = self.step_size.squares_moved * float(self.measured.limit) ** 2
         return Gaussian(float(self.step_size.noise_std) / moved, unit=Unit.CLIENT, relation=relation)
+
+    def side_noise_std(self) -> Scalar | None:
+        return None if self.step_size is None else self.step_size.noise_std
 
     def side_figures(self) -> dict[str, float]:
         std = None if self.step_size is None else self.step_size.noise_std

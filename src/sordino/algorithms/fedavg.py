@@ -107,14 +107,13 @@ class FedAvg(Extrapolating):
         return Message(g, side), state, info
 
     def server(self, key: Key, state: ServerState, total: Aggregate) -> tuple[ServerState, ServerInfo | None]:
-        key_output, key_bound, key_step = jax.random.split(key, 3)
-        a, info = self.extrapolated(key_step, total.mean, total)
+        a, info = self.extrapolated(total.mean, total)
         w, step = self.server_step(state.w, state.step, a, state.k)
-        output = state.output.after(self.output, key_output, state.w, w, state.k)
+        output = state.output.after(self.output, key, state.w, w, state.k)
         bound = state.bound
         if bound is not None:
             assert total.side is not None  # clients send indicators where the bound adapts
-            bound = bound.update(key_bound, total.side, total.cohort)
+            bound = bound.update(total.side, total.cohort)
         return ServerState(w, step, bound, output, state.k + 1), info
 
     def params(self, state: ServerState) -> Vector:
@@ -133,6 +132,9 @@ class FedAvg(Extrapolating):
         if isinstance(self.bound, AdaptiveClip):
             return self.bound.indicator_event(relation)
         return super().side_event(relation)
+
+    def side_noise_std(self) -> Scalar | None:
+        return self.bound.indicator_noise_std if isinstance(self.bound, AdaptiveClip) else super().side_noise_std()
 
     def noise_scale(self, state: ServerState) -> Scalar:
         """An adaptive bound over its first value: noise on the sum grows and shrinks with it."""

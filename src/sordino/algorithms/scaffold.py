@@ -136,12 +136,11 @@ class Scaffold(ControlVariates, Extrapolating):
 
     def server(self, key: Key, state: ServerState, total: Aggregate) -> tuple[ServerState, ServerInfo | None]:
         assert self.participation is not None  # a plan resolves it
-        key_output, key_step = jax.random.split(key)
         mean_y, mean_c = jnp.split(total.mean, 2)
-        mean_y, info = self.extrapolated(key_step, mean_y, total)
+        mean_y, info = self.extrapolated(mean_y, total)
         x = state.x - self.server_lr(state.k) * mean_y
         c = state.c + self.participation * mean_c / self.control_scale
-        output = state.output.after(self.output, key_output, state.x, x, state.k)
+        output = state.output.after(self.output, key, state.x, x, state.k)
         return ServerState(x, c, output, state.k + 1), info
 
     def resolve(self, context: PlanContext) -> Scaffold:

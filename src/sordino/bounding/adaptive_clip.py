@@ -31,7 +31,7 @@ from sordino.errors import require
 from sordino.privacy.events import Gaussian
 from sordino.privacy.gaussian import compose_mu
 from sordino.pytrees import pytree
-from sordino.types import BoundInfo, Key, Relation, Scalar, Unit
+from sordino.types import BoundInfo, Relation, Scalar, Unit
 
 
 @pytree
@@ -48,11 +48,9 @@ class AdaptiveClip(Clip):
         b = info.norm <= self.limit
         return jnp.where(b, 0.5, -0.5).astype(info.norm.dtype)
 
-    def update(self, key: Key, centred_sum: jax.Array, planned_cohort: Scalar) -> AdaptiveClip:
-        """The bounder of the next round, from sum_i (b_i - 1/2). The noise of the release is drawn here."""
-        centred_sum = jnp.asarray(centred_sum)
-        noise = self.indicator_noise_std * jax.random.normal(key, dtype=centred_sum.dtype)
-        b = (centred_sum + noise) / planned_cohort + 0.5
+    def update(self, noisy_sum: jax.Array, planned_cohort: Scalar) -> AdaptiveClip:
+        """The bounder of the next round, from sum_i (b_i - 1/2) + N(0, sigma_b^2), as the server releases it."""
+        b = noisy_sum / planned_cohort + 0.5
         C = self.limit * jnp.exp(-self.learning_rate * (b - self.quantile))
         # Thousands of rounds without any update would otherwise shrink C out of float32.
         return dataclasses.replace(self, limit=jnp.clip(C, SMALLEST_BOUND, LARGEST_BOUND))
@@ -62,9 +60,8 @@ class AdaptiveClip(Clip):
         z = float(self.indicator_noise_std) / (relation.sensitivity_factor / 2)
         return Gaussian(z, unit=Unit.CLIENT, relation=relation)
 
-    def vector_noise_multiplier(self, z: float, relation: Relation) -> float:
-        """z_Delta, the noise multiplier of the updates that leaves room for the indicators within z."""
-        z_b = self.indicator_event(relation).noise_multiplier
+    def vector_noise_multiplier(self, z: float, z_b: float) -> float:
+        """z_Delta, the noise multiplier of the updates that leaves room for the indicators, with z_b, within z."""
         remedy = f"must be below {z_b:g}, the noise multiplier of the indicators; raise indicator_noise_std"
         require(0 < z < z_b, "noise_multiplier", z, remedy)
         z_Delta = z / math.sqrt((1 - z / z_b) * (1 + z / z_b))

@@ -6,35 +6,42 @@ and first row 1/sqrt(M), the noise of the mean and of everything orthogonal to i
     sum c_i       = sum Delta_i + N(0, M s^2 I)
     sum ||c_i||^2 = ||sum c_i||^2 / M + R^2 + 2 R g + g^2 + s^2 chi^2_{(M-1) d - 1},   g ~ N(0, s^2)
     R^2           = sum ||Delta_i||^2 - ||sum Delta_i||^2 / M
+
+Noise on a sum is really released, so by default it is integer noise on a lattice, whose sampler and rounding are part
+of its cost (`privacy.lattice`). With sampler "float32" it is floating-point noise, and its cost that of ideal noise.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import jax
 import jax.numpy as jnp
 
 from sordino.bounding import AdaptiveClip
 from sordino.errors import require, require_drawable
+from sordino.mechanisms._lattice_gaussian import add_lattice_noise
 from sordino.mechanisms.request import NoiseContext, ScaledRequest
-from sordino.privacy import events, wording
+from sordino.privacy import events, lattice, wording
 from sordino.privacy.accountants import epsilon_of
 from sordino.privacy.calibration import CostOfNoise
 from sordino.privacy.gaussian import compose_mu
 from sordino.privacy.published import normec_noise
 from sordino.pytrees import pytree
+from sordino.summation import rounding_share
 from sordino.types import (
     Aggregate,
     ClientNumbers,
+    Draws,
     Event,
     Key,
     Limited,
     Mechanism,
     Message,
     Relation,
+    Sampler,
     Scalar,
     Trust,
     Unit,
@@ -48,12 +55,24 @@ class Gaussian(Mechanism):
     """See the module."""
 
     noise_std: Scalar
+    sampler: Sampler = field(default=Sampler.FLOAT32, metadata={"static": True})  # of noise on a sum
+    rounding: float = field(default=0.0, metadata={"static": True})  # share of C that a sum may move further in float32
 
     name = "gaussian"
     estimates_squared_norm = True
 
     def message(self, key: Key, vector: Vector) -> Message:
         return Message(vector + self.noise_std * jax.random.normal(key, vector.shape, vector.dtype))
+
+    def randomize_sum(self, key: Key, total: jax.Array, scale: Scalar = 1.0) -> Vector:
+        if self.sampler is Sampler.LATTICE:
+            return add_lattice_noise(key, total, scale * self.noise_std)
+        return super().randomize_sum(key, total, scale)
+
+    def randomize_side(self, key: Key, total: jax.Array, noise_std: Scalar) -> jax.Array:
+        if self.sampler is Sampler.LATTICE:
+            return add_lattice_noise(key, total, noise_std)
+        return total + noise_std * jax.random.normal(key, total.shape, total.dtype)
 
     def aggregate(self, key: Key, total: Vector, sum_of_squared_norms: jax.Array | None, count: int) -> Aggregate:
         """The exact joint law of the sum and of the sum of squared norms of `count` messages."""
@@ -78,8 +97,18 @@ class Gaussian(Mechanism):
     def event(self, bounder: Limited, relation: Relation, d: int, *, unit: Unit = Unit.CLIENT) -> Event:
         if float(self.noise_std) == 0:
             return events.NonPrivate("the noise std is 0")
-        z = float(self.noise_std) / float(bounder.sensitivity(relation))
-        return events.Gaussian(z, unit=unit, relation=relation)
+        cost = self.cost_of(float(self.noise_std) / float(bounder.sensitivity(relation)), d)
+        return events.stated_as(cost, unit, relation)
+
+    def side_event(self, event: Event) -> Event:
+        assert isinstance(event, events.Gaussian)  # a plan refuses other noise beside messages
+        return replace(self.cost_of(event.noise_multiplier, 1), unit=event.unit, relation=event.relation)
+
+    def cost_of(self, noise_multiplier: float, d: int) -> Event:
+        """The cost of a sum of d coordinates with noise of this multiplier, before rounding to a lattice."""
+        if self.sampler is Sampler.FLOAT32:
+            return events.Gaussian(noise_multiplier)
+        return lattice.drawn(lattice.lattice_multiplier(noise_multiplier, d, self.rounding), d)
 
     @property
     def gaussian_std(self) -> Scalar:
@@ -102,12 +131,18 @@ class OwnGaussian(Mechanism):
         return Gaussian(numbers.noise_std)
 
 
-def gaussian(noise_std: float) -> Gaussian:
-    """Gaussian noise of this std on every coordinate."""
+def gaussian(noise_std: float, sampler: Sampler = Sampler.FLOAT32, rounding: float = 0.0) -> Gaussian:
+    """Gaussian noise of this std on every coordinate.
+
+    Args:
+      noise_std: of every coordinate.
+      sampler: of noise on a sum: float32, or lattice, whose cost includes rounding to the lattice.
+      rounding: share of the sensitivity by which sums in float32 may move further, for the lattice's cost.
+    """
     require(0 <= noise_std < math.inf, "noise_std", noise_std, "must be finite and not negative")
     if noise_std > 0:  # 0 says that there is no noise
         require_drawable("noise_std", noise_std)
-    return Gaussian(noise_std)
+    return Gaussian(noise_std, sampler, rounding)
 
 
 CALIBRATIONS = ("numeric", "norm-ec")
@@ -122,9 +157,12 @@ class GaussianRequest(ScaledRequest):
       calibration: "numeric", the least noise that meets epsilon; for trust local also "norm-ec", the formula of the
         alpha-NormEC paper, which does not meet it: the certificate says what it gives; for methods that protect records
         also "theorem-2.1".
+      sampler: of noise that the server adds: "lattice" (the default), integer noise whose law is proven, or "float32",
+        whose certificate describes ideal noise only.
     """
 
     calibration: str = "numeric"
+    sampler: str | None = None
 
     name = "gaussian"
 
@@ -136,19 +174,42 @@ class GaussianRequest(ScaledRequest):
             require(epsilon is not None, "calibration", self.calibration, remedy)
             remedy = "the formula is for noise that each client adds: set trust to local"
             require(trust is Trust.LOCAL, "trust", trust, remedy)
+        if self.sampler is not None and Sampler.parse(self.sampler) is Sampler.LATTICE:
+            remedy = (
+                "only noise that the server adds falls on a lattice; messages are simulated in float32: leave it out"
+            )
+            require(trust is Trust.CENTRAL, "sampler", self.sampler, remedy)
         super().check(trust, epsilon, delta)
 
     def calibrate(self, context: NoiseContext) -> Gaussian:
         """Noise of std z times the sensitivity, with the given or the least z."""
 
+        sensitivity = float(context.bound.sensitivity(context.relation))
+        sampler = self.sampler_for(context.trust)
+        rounding = rounding_share(context.terms) if sampler is Sampler.LATTICE else 0.0
+
         def noise(z: float) -> Gaussian:
-            return gaussian(scaled_std(z, float(context.bound.sensitivity(context.relation))))
+            if sampler is Sampler.LATTICE:
+                return gaussian(lattice.noise_std_for(z, sensitivity, context.d, rounding), sampler, rounding)
+            return gaussian(scaled_std(z, sensitivity))
 
         if isinstance(context.bound, AdaptiveClip):
             # The indicators take a part of z; update and indicators together are one joint Gaussian release.
-            z = self._multiplier(context, events.Gaussian)
-            return noise(context.bound.vector_noise_multiplier(z, context.relation))
+            joint = lattice.drawn if sampler is Sampler.LATTICE else lambda z, _: events.Gaussian(z)
+            z = self._multiplier(context, lambda z: joint(z, context.d + 1))
+            return noise(context.bound.vector_noise_multiplier(z, _indicator_multiplier(noise(1.0), context)))
         return noise(self._multiplier(context, lambda z: context.round_cost(noise(z))))
+
+    def sampler_for(self, trust: Trust) -> Sampler:
+        """The sampler that was asked for; if none was, the lattice for noise that the server adds."""
+        if self.sampler is not None:
+            return Sampler.parse(self.sampler)
+        return Sampler.LATTICE if trust is Trust.CENTRAL else Sampler.FLOAT32
+
+    def draws(self, trust: Trust) -> Draws:
+        if trust is not Trust.CENTRAL:
+            return Draws.SIMULATED_MESSAGES
+        return Draws.LATTICE if self.sampler_for(trust) is Sampler.LATTICE else Draws.FLOAT32
 
     def stated(self, message: Event, context: NoiseContext) -> Event:
         """Where the paper's formula falls short of what it claims: the claim, that it is false, and what is true."""
@@ -163,12 +224,12 @@ class GaussianRequest(ScaledRequest):
 
     def figures(self, mechanism: Mechanism, context: NoiseContext) -> Mapping[str, float]:
         """The noise multiplier of a round: with an adaptive bound that of the update and the indicators together."""
-        message = context.message_cost(mechanism)
+        message = events.as_meant(context.message_cost(mechanism))
         if not isinstance(message, events.Gaussian):
             return {}
         z = message.noise_multiplier
         if isinstance(context.bound, AdaptiveClip):
-            z = 1 / compose_mu((1 / z, 1 / context.bound.indicator_event(context.relation).noise_multiplier))
+            z = 1 / compose_mu((1 / z, 1 / _indicator_multiplier(mechanism, context)))
         return {"noise_multiplier": z}
 
     def _multiplier(self, context: NoiseContext, cost: CostOfNoise) -> float:
@@ -180,6 +241,14 @@ class GaussianRequest(ScaledRequest):
             formula = normec_noise(target.rounds, target.epsilon, target.delta)
             return formula / context.relation.sensitivity_factor
         return target.least(cost)
+
+
+def _indicator_multiplier(mechanism: Mechanism, context: NoiseContext) -> float:
+    """The noise multiplier of the indicators beside the update, as this mechanism draws their noise."""
+    assert isinstance(context.bound, AdaptiveClip)
+    event = events.as_meant(mechanism.side_event(context.bound.indicator_event(context.relation)))
+    assert isinstance(event, events.Gaussian)
+    return event.noise_multiplier
 
 
 def scaled_std(z: float, sensitivity: float) -> float:

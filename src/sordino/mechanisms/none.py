@@ -11,7 +11,7 @@ from sordino.errors import require
 from sordino.mechanisms.request import NoiseContext, NoiseRequest
 from sordino.privacy import events
 from sordino.pytrees import pytree
-from sordino.types import Aggregate, Event, Key, Limited, Mechanism, Message, Relation, Trust, Unit, Vector
+from sordino.types import Aggregate, Draws, Event, Key, Limited, Mechanism, Message, Relation, Trust, Unit, Vector
 
 
 @pytree
@@ -48,6 +48,9 @@ class NoNoiseRequest(NoiseRequest):
 
     def check(self, trust: Trust, epsilon: object, delta: object) -> None:
         require(epsilon is None, "mechanism", "none", "without noise no epsilon can be met: leave epsilon out")
+
+    def draws(self, trust: Trust) -> Draws:
+        return Draws.NONE
 
     def calibrate(self, context: NoiseContext) -> NoNoise:
         return none()

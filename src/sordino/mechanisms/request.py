@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from sordino.errors import InvalidInput, require
 from sordino.privacy.calibration import Target
-from sordino.types import Bounder, Event, Mechanism, Relation, Trust
+from sordino.types import Bounder, Draws, Event, Mechanism, Relation, Trust
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,8 @@ class NoiseContext:
     bound: Bounder
     relation: Relation
     d: int  # coordinates of a message
+    trust: Trust
+    terms: int  # most messages of a sum
     target: Target | None  # what all rounds together must meet; None where the noise itself is given
     round_cost: Callable[[Mechanism], Event]  # of all releases of a round with this mechanism
 
@@ -35,6 +37,10 @@ class NoiseRequest:
 
     def check(self, trust: Trust, epsilon: object, delta: object) -> None:
         """Refuse what this noise cannot be asked for, before anything else is known."""
+
+    def draws(self, trust: Trust) -> Draws:
+        """How this noise is drawn: see `Draws`."""
+        return Draws.FLOAT32 if trust is Trust.CENTRAL else Draws.SIMULATED_MESSAGES
 
     def calibrate(self, context: NoiseContext) -> Mechanism:
         """The mechanism, with the least noise that meets what is asked for."""

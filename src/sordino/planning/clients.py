@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Mapping
 
@@ -82,10 +83,11 @@ def _noise(plan: Arguments, population: Population) -> tuple[Mechanism, Event, M
         """The message, and what is released beside it, whose noise may depend on the message's."""
         message = plan.noise.stated(context.message_cost(mechanism), context)
         side = plan.method.resolve(plan.context(population, mechanism)).side_event(plan.relation)
-        return message if side is None else Composed((message, side))
+        return message if side is None else Composed((message, mechanism.side_event(side)))
 
     length = plan.method.privacy.message_parts * population.d
-    context = NoiseContext(bound, plan.relation, length, _target(plan, population), round_cost)
+    terms = plan.cohort.capacity(population.clients)
+    context = NoiseContext(bound, plan.relation, length, plan.trust, terms, _target(plan, population), round_cost)
     mechanism = plan.noise.calibrate(context)
     return mechanism, round_cost(mechanism), plan.noise.figures(mechanism, context)
 
@@ -120,7 +122,8 @@ def _certificate(plan: Arguments, population: Population, views: list[View], eve
         for view in views
         for each in ((delta, 0.0) if plan.noise.pure else (delta,))
     ]
-    return Certificate.merge_observers(*parts).with_warnings(*too_large)
+    certificate = Certificate.merge_observers(*parts).with_warnings(*too_large)
+    return dataclasses.replace(certificate, draws=plan.noise.draws(plan.trust))
 
 
 def _side_release(

@@ -11,7 +11,7 @@ from sordino.planning.resolved import ResolvedPlan
 from sordino.privacy import wording
 from sordino.summation import rounding_share
 from sordino.tasks import Population
-from sordino.types import Memory, Relation, Trust, Unit, Warning
+from sordino.types import Draws, Memory, Relation, Trust, Unit, Warning
 
 NOTICEABLE = 0.01  # share by which rounding may add to a sensitivity before the certificate warns
 
@@ -43,8 +43,12 @@ def about_noise(plan: Arguments, clients: int) -> Iterator[Warning]:
 
 
 def about_sums(plan: Arguments, clients: int) -> Iterator[Warning]:
-    """Rounding of sums of floats; sums of integers are exact. Local noise is simulated on the sum too."""
-    if plan.private and not plan.noise.whole_numbers and not plan.noise.pure:
+    """Rounding of sums of floats; sums of integers are exact. Local noise is simulated on the sum too.
+
+    Noise on a lattice has the rounding of the sum in its cost.
+    """
+    counted = plan.noise.whole_numbers or plan.noise.draws(plan.trust) is Draws.LATTICE
+    if plan.private and not counted and not plan.noise.pure:
         cohort = plan.cohort.capacity(clients)
         yield from _rounding(f"sums of {cohort} messages", rounding_share(cohort), "use a smaller cohort")
 

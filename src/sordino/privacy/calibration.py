@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from sordino.errors import InvalidInput, require, require_count
-from sordino.privacy.accountants import account_of
-from sordino.privacy.events import Gaussian, Repeated, Sampled, sampled
+from sordino.privacy.accountants import account_of, epsilon_of
+from sordino.privacy.events import Drawn, Gaussian, Repeated, Sampled, sampled
 from sordino.privacy.gaussian import gaussian_noise_multiplier, private_side
 from sordino.privacy.sampling import Full, Sampling
 from sordino.types import Event, Relation
@@ -92,11 +92,16 @@ class Target:
 
     def least(self, cost: CostOfNoise) -> float:
         """The least noise multiplier whose cost, in every round, meets the target."""
-        if isinstance(cost(1.0), Gaussian):  # a multiplier is then the Gaussian's own
+        one = cost(1.0)
+        if isinstance(one, Gaussian):  # a multiplier is then the Gaussian's own
             return calibrate_gaussian(**vars(self))
-        return calibrate(
-            lambda z: Repeated(sampled(cost(z), self.sampling), self.rounds),
-            epsilon=self.epsilon,
-            delta=self.delta,
-            relation=self.relation,
-        )
+
+        def total(z: float) -> Event:
+            return Repeated(sampled(cost(z), self.sampling), self.rounds)
+
+        if isinstance(one, Drawn) and isinstance(one.event, Gaussian):
+            # What a sampler adds is next to nothing, unless there is next to no noise.
+            z = calibrate_gaussian(**vars(self)) * (1 + 1e-12)
+            if epsilon_of(total(z), self.delta, self.relation) <= self.epsilon:
+                return z
+        return calibrate(total, epsilon=self.epsilon, delta=self.delta, relation=self.relation)

@@ -130,6 +130,24 @@ class Approximate(Event, kind="approximate"):
 
 
 @dataclass(frozen=True)
+class Drawn(Event, kind="drawn"):
+    """`event` as a sampler draws it, whose law is not quite the event's.
+
+    Except with probability `failure`, which is the same for all neighbours, every outcome has the probability that
+    `event` gives it up to a factor of e^+-(excess / 2): epsilon grows by `excess`, delta by the factor e^excess and by
+    `failure`. A secret sample of the units amplifies neither.
+    """
+
+    event: Event
+    excess: float
+    failure: float
+
+    def __post_init__(self) -> None:
+        require(self.excess >= 0, "excess", self.excess, "must not be negative")
+        require(0 <= self.failure <= 1, "failure", self.failure, "must lie in [0, 1]")
+
+
+@dataclass(frozen=True)
 class Claimed(Event, kind="claimed"):
     """A calibration whose published guarantee is false, beside what it honestly gives.
 
@@ -142,10 +160,7 @@ class Claimed(Event, kind="claimed"):
 
 @dataclass(frozen=True)
 class Assumed(Event, kind="assumed"):
-    """A release whose sensitivity is assumed and enforced by nothing; every certificate of it says so.
-
-    `unit` says what the assumption is about.
-    """
+    """A release whose sensitivity, of `unit`, is assumed and enforced by nothing; every certificate of it says so."""
 
     assumption: str
     event: Event
@@ -242,6 +257,11 @@ _KINDS = {cls.kind: cls for cls in Event.__subclasses__()}
 def sampled(event: Event, sampling: Sampling) -> Event:
     """`event` on a sample; nothing is gained where everybody takes part or nothing is private."""
     return event if isinstance(sampling, Full) or isinstance(event, NonPrivate) else Sampled(event, sampling)
+
+
+def as_meant(event: Event) -> Event:
+    """The event that a sampler is meant to draw; the event itself where no sampler is named."""
+    return event.event if isinstance(event, Drawn) else event
 
 
 def parts_of(event: Event) -> Iterator[Event]:

@@ -20,12 +20,19 @@ class Tally:
 
     leaves: Counter[Event] = field(default_factory=Counter)
     log_kept: float = 0.0  # log of the probability that no release fails
+    excess: float = 0.0  # by which samplers may raise epsilon
+    log_drawn: float = 0.0  # log of the probability that no sampler fails
     claims: list[str] = field(default_factory=list)
     parts: dict[str, Event] = field(default_factory=dict)  # what each pass over the data releases
 
     @property
     def failure(self) -> float:
         return -math.expm1(self.log_kept)
+
+    def add_drawn(self, drawn: events.Drawn, count: int) -> None:
+        """Count what `count` draws of a sampler may add."""
+        self.excess += count * drawn.excess
+        self.log_drawn += count * math.log1p(-drawn.failure) if drawn.failure < 1 else -math.inf
 
 
 def tally_of(event: Event, relation: Relation) -> Tally:
@@ -71,6 +78,9 @@ def _flatten(event: Event, count: int, relation: Relation, tally: Tally) -> None
         case events.Approximate(inner, delta):
             tally.log_kept += count * math.log1p(-delta) if delta < 1 else -math.inf
             _flatten(inner, count, relation, tally)
+        case events.Drawn(inner):
+            tally.add_drawn(event, count)
+            _flatten(inner, count, relation, tally)
         case events.Parallel(branches):
             if len(set(branches)) != 1:
                 raise Refused(
@@ -99,6 +109,9 @@ def _flatten_sampled(inner: Event, sampling: Sampling, count: int, relation: Rel
             return None
         case events.Claimed(claim, event):
             tally.claims.append(claim)
+            return _flatten_sampled(event, sampling, count, relation, tally)
+        case events.Drawn(event):
+            tally.add_drawn(inner, count)
             return _flatten_sampled(event, sampling, count, relation, tally)
         case events.Assumed(_, event):
             return _flatten_sampled(event, sampling, count, relation, tally)
@@ -137,11 +150,15 @@ def _joint(event: Event, relation: Relation, claims: list[str]) -> Event:
     tally = Tally(claims=claims)
     _flatten(event, 1, relation, tally)
     kinds = {type(leaf) for leaf in tally.leaves}
+    joint: Event | None = None
     if kinds == {events.Gaussian} and tally.failure == 0:
-        return events.Gaussian(1 / compose_mu(mus(tally.leaves)))
-    if kinds <= {events.Pure, events.FiniteLoss, events.Laplace}:
+        joint = events.Gaussian(1 / compose_mu(mus(tally.leaves)))
+    elif kinds <= {events.Pure, events.FiniteLoss, events.Laplace}:
         joint = events.Pure(math.fsum(pure_bound(leaf) * count for leaf, count in tally.leaves.items()))
-        return events.Approximate(joint, tally.failure) if tally.failure else joint
+        joint = events.Approximate(joint, tally.failure) if tally.failure else joint
+    if joint is not None:
+        drawn = tally.excess > 0 or tally.log_drawn < 0
+        return events.Drawn(joint, tally.excess, -math.expm1(tally.log_drawn)) if drawn else joint
     names = ", ".join(sorted(leaf.kind for leaf in tally.leaves))
     raise Refused(
         f"no amplification theorem here covers {names} released together from one sample",

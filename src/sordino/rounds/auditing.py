@@ -23,12 +23,12 @@ import numpy as np
 from sordino.bounding import clip
 from sordino.errors import InvalidInput, Refused, require
 from sordino.mechanisms.qtdl import QtdlRequest
-from sordino.planning import Plan, ResolvedPlan
+from sordino.planning import Plan, ResolvedPlan, Rules
 from sordino.privacy.audit import Audit, audit
 from sordino.privacy.events import Assumed, Claimed, Sampled, parts_of
 from sordino.privacy.guarantee import Guarantee
 from sordino.privacy.sampling import Full
-from sordino.types import Event, Key, Mechanism, Observer, Relation, Scalar, Trust, Unit, Vector
+from sordino.types import Event, Key, Observer, Placement, Relation, Scalar, Trust, Unit, Vector
 
 NUMBERS_AT_A_TIME = 2**22
 
@@ -76,7 +76,7 @@ def audit_release(
         keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), number))
         other = -v if replaced else jnp.zeros_like(v)
         here, there = (
-            np.asarray(_scores(resolved.mechanism, key, held, v, sampling.sampling_prob, trials=trials))
+            np.asarray(_scores(resolved.rules, key, held, v, sampling.sampling_prob, trials=trials))
             for key, held in zip(keys, (v, other), strict=True)
         )
         shown.append(audit(here, there, delta, each))
@@ -115,13 +115,20 @@ def _furthest(bound: float, d: int) -> tuple[Vector, Vector]:
 
 
 @functools.partial(jax.jit, static_argnames="trials")
-def _scores(mechanism: Mechanism, key: Key, vector: Vector, v: Vector, share: Scalar, *, trials: int) -> jax.Array:
+def _scores(rules: Rules, key: Key, vector: Vector, v: Vector, share: Scalar, *, trials: int) -> jax.Array:
     """How far along v `trials` releases about `vector` lie, the client taking part with probability `share`."""
+    mechanism = rules.mechanism
+
+    def released(key: Key, sent: Vector) -> Vector:
+        if rules.placement is not Placement.ON_SUM:
+            return mechanism.randomize(key, sent)
+        key_encode, key_noise = jax.random.split(key)
+        return mechanism.randomize_sum(key_noise, mechanism.encode(key_encode, sent))
 
     def score(key: Key) -> jax.Array:
         key_sample, key_noise = jax.random.split(key)
         sent = jnp.where(jax.random.bernoulli(key_sample, share), vector, 0.0)
-        return jnp.vdot(mechanism.randomize(key_noise, sent), v)
+        return jnp.vdot(released(key_noise, sent), v)
 
     at_a_time = max(1, min(trials, NUMBERS_AT_A_TIME // v.size))
     return jax.lax.map(score, jax.random.split(key, trials), batch_size=at_a_time)

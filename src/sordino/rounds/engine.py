@@ -26,7 +26,7 @@ from sordino.tasks import Records
 from sordino.types import Aggregate, Augment, Key, Placement, PyTree, Vector
 
 # Purposes of the keys of a round.
-COHORT, CLIENT, NOISE, SERVER, LOCAL_NOISE, SHUFFLE = range(6)
+COHORT, CLIENT, NOISE, SERVER, LOCAL_NOISE, SHUFFLE, SIDE_NOISE = range(7)
 
 
 class RoundState(NamedTuple):
@@ -127,7 +127,7 @@ def serve(
     key_noise = round_key(key, k, NOISE)
     if rules.placement is Placement.LAW_OF_SUM:
         total = _law_of_sum(rules, key_noise, total, spec.cohort.capacity(spec.population))
-    keys = ServerKeys(key_noise, round_key(key, k, SERVER))
+    keys = ServerKeys(key_noise, round_key(key, k, SIDE_NOISE), round_key(key, k, SERVER))
     server, server_info = server_turn(rules, keys, server, total)
     counted = jnp.maximum(total.cohort - bounding.dropped, 1)
     noise = jnp.linalg.norm(server_info.noisy_sum - before_noise)

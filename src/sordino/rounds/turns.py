@@ -28,9 +28,10 @@ class ClientKeys(NamedTuple):
 
 
 class ServerKeys(NamedTuple):
-    """The randomness of the server's turn."""
+    """The randomness of the server's turn: noise on the sum, noise on the sum of side scalars, the method's own."""
 
     noise: Key
+    side: Key
     step: Key
 
 
@@ -100,6 +101,9 @@ def server_turn(rules: Rules, keys: ServerKeys, state: PyTree, total: Aggregate)
     if rules.placement is Placement.ON_SUM:
         noisy = rules.mechanism.randomize_sum(keys.noise, total.sum, method.noise_scale(state))
         total = total._replace(sum=noisy)
+        side_std = method.side_noise_std()
+        if total.side is not None and side_std is not None:
+            total = total._replace(side=rules.mechanism.randomize_side(keys.side, total.side, side_std))
     answered = jnp.maximum(total.cohort, 1)
     cohort: Scalar = answered if rules.planned_cohort is None else rules.planned_cohort
     state, info = method.server(keys.step, state, total._replace(cohort=cohort))

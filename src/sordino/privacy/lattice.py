@@ -1,0 +1,113 @@
+"""Gaussian noise that is really released: integers on a lattice, from a sampler whose distance to its law is proven.
+
+A sum x is rounded to the lattice of spacing g = noise_std / S and gets integer noise Z, the law of a Gaussian of
+deviation S rounded to integers:
+
+    y = g (k + Z),    k = round(x / g),    Z = round(N(0, S^2)),    S = 2^22
+
+k is whole, so k + Z = round(k + N(0, S^2)) is post-processing of Gaussian noise on k: the exact Gaussian curve holds.
+Rounding moves each coordinate of two neighbours apart by at most g, their sums by at most g sqrt(d) more than before:
+
+    noise multiplier = noise_std / (sensitivity + g sqrt(d))
+
+*The sampler.* Three independent draws A, B, C from one table of the discrete Gaussian p(a) ~ exp(-a^2 / (2 s^2)),
+|a| < 16 s, s = 2^8, with 256-bit thresholds, give Z = 2^14 A + 2^7 B + C. Against the law of round(N(0, S^2)), with
+S^2 = s^2 (1 + 2^14 + 2^28) - 1/12, the probability of every integer within 15 S is right up to a factor e^+-EXCESS:
+
+    thresholds      rounded down by less than 2^-256 of a column, which holds at least 2^-185 of its mass    < 2^-70
+    2^b A' + C      exp(-z^2/2S'^2) times sum_a exp(-(a - cz)^2 / 2 t^2), t^2 > 3.99: by Poisson summation
+                    constant up to 2 exp(-2 pi^2 t^2) / (1 - ...) < 2e-34, twice                             < 4e-34
+    cut at 16 s     what the cut takes from an integer within 15 S: |B| or |C| beyond 15.8 s                 < 1e-55
+    discrete law    the mass of [z - 1/2, z + 1/2] under N(0, S^2) against the density of N(0, S^2 + 1/12) at z:
+                    two Taylor series agree up to sup |f''''| (1/1920 + 1/1152), f'''' = He_4(z/S) f / S^4    < 1e-24
+
+so EXCESS = 1e-23 pays for all of them. Beyond 15 S nothing is claimed: for neighbours whose k differ by at most
+S / noise_multiplier in a coordinate, an output leaves that range of either with probability at most
+
+    failure = 4 d Phi(-(15 - 1 / noise_multiplier))
+
+and within it probabilities of both are right up to e^+-EXCESS in each of d coordinates. So a release that is (epsilon,
+delta)-DP with the exact law is (epsilon + 2 d EXCESS, e^(2 d EXCESS) delta + failure)-DP as drawn (`events.Drawn`). At
+d = 10^6, 1,000 rounds and noise multiplier 1 that adds 2e-14 to epsilon and 1e-33 to delta. The random words come from
+the run's generator; that nobody can tell them from random words is an assumption. docs/noise.md has the proofs.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+from scipy.special import ndtr
+
+from sordino.errors import InvalidInput
+from sordino.privacy.events import Drawn, Gaussian
+from sordino.types import Event
+
+DIGITS = 3  # draws a coordinate
+DIGIT_BITS = 7  # 2^7 = 128 between one digit and the next
+TABLE_STD = 256  # s
+REACH = 16 * TABLE_STD - 1  # largest digit
+THRESHOLD_WORDS = 8  # of 32 bits
+DEVIATION = math.sqrt(TABLE_STD**2 * sum(4 ** (DIGIT_BITS * i) for i in range(DIGITS)) - 1 / 12)  # S
+EXCESS = 1e-23  # of one coordinate, see above
+CLAIMED_REACH = 15.0  # in units of S
+COARSEST = 0.5  # share of the noise multiplier's inverse that rounding may take
+SCALE_ROUNDING = 2.0**-21  # relative error of the spacing as float32 arithmetic has it, the same for all neighbours
+
+
+def lattice_multiplier(noise_multiplier: float, d: int, rounding: float = 0.0) -> float:
+    """The noise multiplier on the lattice of noise that has this one without it.
+
+    Args:
+      noise_multiplier: noise std over the sensitivity of the sum in exact arithmetic.
+      d: coordinates of the sum.
+      rounding: share of the sensitivity by which sums in floating point may move further.
+    """
+    return 1 / ((1 + rounding + SCALE_ROUNDING) / noise_multiplier + math.sqrt(d) / DEVIATION)
+
+
+def noise_std_for(noise_multiplier: float, sensitivity: float, d: int, rounding: float = 0.0) -> float:
+    """The std whose noise multiplier on the lattice is the given one, or a hair more."""
+    left = 1 / noise_multiplier - math.sqrt(d) / DEVIATION
+    if left < (1 - COARSEST) / noise_multiplier:
+        remedy = (
+            f"so much noise on {d} coordinates needs a finer lattice than there is: use less noise, or sampler = "
+            "float32, whose certificate describes ideal noise only"
+        )
+        raise InvalidInput("noise_multiplier", noise_multiplier, remedy)
+    std = (1 + rounding + SCALE_ROUNDING) / left * sensitivity
+    while lattice_multiplier(std / sensitivity, d, rounding) < noise_multiplier:
+        std = math.nextafter(std, math.inf)
+    return std
+
+
+def drawn(noise_multiplier: float, d: int) -> Event:
+    """The cost of a release with this noise multiplier on the lattice, as it is drawn."""
+    distance = CLAIMED_REACH - 1 / noise_multiplier
+    failure = min(1.0, 4 * d * float(ndtr(-distance)))
+    return Drawn(Gaussian(noise_multiplier), 2 * d * EXCESS, failure)
+
+
+def table_weights(precision: int = 512) -> list[int]:
+    """exp(-a^2 / (2 s^2)) 2^precision for a = 0, ..., REACH, by r^(a^2) = r^((a-1)^2) r^(2a-1) in whole numbers.
+
+    Each product is rounded down by less than 1 of 2^precision: after 2 REACH of them a weight, at least 2^(precision -
+    185), is right to 2^-300.
+    """
+    r = _exp_of_minus(Fraction(1, 2 * TABLE_STD**2), precision)
+    r_squared, odd_power, weight, weights = r * r >> precision, r, 1 << precision, []
+    for _ in range(REACH + 1):
+        weights.append(weight)
+        weight, odd_power = weight * odd_power >> precision, odd_power * r_squared >> precision
+    return weights
+
+
+def _exp_of_minus(x: Fraction, precision: int) -> int:
+    """e^-x for 0 <= x < 1, times 2^precision: the series, term by term in whole numbers with guard bits."""
+    guarded = precision + 64
+    term, total, n = 1 << guarded, 0, 0
+    while term:
+        total += -term if n % 2 else term
+        n += 1
+        term = term * x.numerator // (x.denominator * n)
+    return total >> 64
