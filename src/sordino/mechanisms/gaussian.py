@@ -129,7 +129,7 @@ class OwnGaussian(Mechanism):
         return Gaussian(numbers.noise_std)
 
 
-def gaussian(noise_std: float, sampler: Sampler = Sampler.FLOAT32, rounding: float = 0.0) -> Gaussian:
+def gaussian(noise_std: float, sampler: Sampler | str = Sampler.FLOAT32, rounding: float = 0.0) -> Gaussian:
     """Gaussian noise of this std on every coordinate.
 
     Args:
@@ -140,7 +140,8 @@ def gaussian(noise_std: float, sampler: Sampler = Sampler.FLOAT32, rounding: flo
     require(0 <= noise_std < math.inf, "noise_std", noise_std, "must be finite and not negative")
     if noise_std > 0:  # 0 says that there is no noise
         require_drawable("noise_std", noise_std)
-    return Gaussian(noise_std, sampler, rounding)
+    require(0 <= rounding < 1, "rounding", rounding, "must lie in [0, 1)")
+    return Gaussian(noise_std, Sampler.parse(sampler), rounding)
 
 
 CALIBRATIONS = ("numeric", "norm-ec")
@@ -188,6 +189,7 @@ class GaussianRequest(ScaledRequest):
 
         def noise(z: float) -> Gaussian:
             if sampler is Sampler.LATTICE:
+                z = max(z, lattice.LEAST_MULTIPLIER) if self.noise_multiplier is None else z
                 return gaussian(lattice.noise_std_for(z, sensitivity, context.d, rounding), sampler, rounding)
             return gaussian(scaled_std(z, sensitivity))
 

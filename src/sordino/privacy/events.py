@@ -261,6 +261,11 @@ def as_meant(event: Event) -> Event:
     return event.event if isinstance(event, Drawn) else event
 
 
+def without_samplers(event: Event) -> Event:
+    """The event with every part as it is meant to be drawn."""
+    return _mapped(event, as_meant)
+
+
 def parts_of(event: Event) -> Iterator[Event]:
     """The event and everything nested in it that happens at all."""
     if isinstance(event, Repeated) and event.count == 0:
