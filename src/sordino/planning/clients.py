@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Mapping
 
@@ -122,8 +121,7 @@ def _certificate(plan: Arguments, population: Population, views: list[View], eve
         for view in views
         for each in ((delta, 0.0) if plan.noise.pure else (delta,))
     ]
-    certificate = Certificate.merge_observers(*parts).with_warnings(*too_large)
-    return dataclasses.replace(certificate, draws=plan.noise.draws(plan.trust))
+    return Certificate.merge_observers(*parts).with_warnings(*too_large)
 
 
 def _side_release(
