@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +24,20 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 os.environ.setdefault("PYTHONWARNINGS", "ignore:Error reading persistent compilation cache entry")
 # Most programs run once: less time in LLVM saves a quarter of the whole. XLA's own passes stay as they are.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1")
+
+
+MAPS = Path("/proc/self/maps")
+MOST_MAPS = 30_000  # Linux allows 65,530 a process, and each compiled program takes some: beyond that XLA crashes
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_programs() -> Iterator[None]:
+    """Forget compiled programs before a worker holds too many of them."""
+    yield
+    if MAPS.exists() and MAPS.read_bytes().count(b"\n") > MOST_MAPS:
+        import jax
+
+        jax.clear_caches()
 
 
 @pytest.fixture(scope="session")

@@ -73,7 +73,11 @@ WRONG = {
         ({"bound": -1.0}, "bound"),
         ({"bound": math.inf}, "bound"),
     ],
-    "gaussian": [({"noise_std": value}, "noise_std") for value in (-1.0, math.nan, math.inf)],
+    "gaussian": [
+        *(({"noise_std": value}, "noise_std") for value in (-1.0, math.nan, math.inf)),
+        ({"sampler": "float64"}, "sampler"),
+        *(({"rounding": value}, "rounding") for value in (-0.1, math.nan, 1.0)),
+    ],
     "laplace": [({"noise_scale": value}, "noise_scale") for value in (-1.0, math.nan, math.inf)],
     "none": [],
     "privunit": [

@@ -35,6 +35,7 @@ ADD, REPLACE = Relation.ADD_REMOVE, Relation.REPLACE_ONE
 
 
 FEDAVG = so.fedavg(local_steps=1, local_lr=0.1, bound=so.clip(1.0))
+DP_SGD_TINY = so.dp_sgd(server_lr=1.0, bound=so.clip(1e-30))
 
 
 def adaptive(**settings):
@@ -215,12 +216,19 @@ def test_refused_with_a_remedy(ask, remedy):
         (lambda: so.gaussian(1e-38), "noise_std"),
         (lambda: so.gaussian(1e39), "noise_std"),
         (lambda: so.laplace(1e-40), "noise_scale"),
-        (lambda: planned(so.dp_sgd(server_lr=1.0, bound=so.clip(1e-30)), noise_multiplier=1e-8), "noise_std"),
+        (
+            lambda: planned(so.dp_sgd(server_lr=1.0, bound=so.clip(1e-30)), noise_multiplier=1e-8, sampler="float32"),
+            "noise_std",
+        ),
+        (lambda: planned(FEDAVG, noise_multiplier=0.1), "noise_multiplier"),
+        (lambda: planned(FEDAVG, noise_multiplier=1e7), "noise_multiplier"),
+        (lambda: planned(FEDAVG, noise_multiplier=1.0, sampler="exact"), "sampler"),
+        (lambda: planned(FEDAVG, noise_multiplier=1.0, sampler="lattice", trust="local"), "sampler"),
         (lambda: planned(FEDAVG, noise_multiplier=1e-5, cohort="poisson:0.1"), "noise_multiplier"),
         (lambda: planned(fedexp(1e13), noise_multiplier=1.0), "bound"),
         (lambda: planned(fedexp(1e-13), noise_multiplier=1.0), "bound"),
-        (lambda: planned(fedexp(1e12), noise_multiplier=1e9), "noise_std of the step size"),
-        (lambda: planned(fedexp(1e-12), noise_multiplier=1e-9), "noise_std of the step size"),
+        (lambda: planned(fedexp(1e12), noise_multiplier=1e9, sampler="float32"), "noise_std of the step size"),
+        (lambda: planned(fedexp(1e-12), noise_multiplier=1e-9, sampler="float32"), "noise_std of the step size"),
         (lambda: toy(sizes=(3, 0, 2)), "clients"),
         (lambda: so.task("quadratics", model="logistic"), "model"),
         (lambda: so.task("quadratics", partition_seed=3), "partition_seed"),

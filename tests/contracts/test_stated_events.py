@@ -14,12 +14,13 @@ from sordino.mechanisms.gaussian import gaussian
 from sordino.privacy import Budget, Certificate, account_of, certify, certify_ledger, delta_of, epsilon_of, events
 from sordino.privacy.accountants import forget_accounts
 from sordino.privacy.calibration import calibrate
-from sordino.privacy.events import Event, event_from_json, event_to_json, stated, stated_as
+from sordino.privacy.events import event_from_json, event_to_json
 from sordino.privacy.ledger import Ledger, read_ledger
 from sordino.privacy.ledger_record import LedgerRecord, joint_release
 from sordino.privacy.sampling import Poisson
 from sordino.privacy.selection import selection_epsilon
-from sordino.types import Observer, Relation, Unit
+from sordino.privacy.stated import stated, stated_as
+from sordino.types import Event, Observer, Relation, Unit
 
 ADD, ZERO, REPLACE = Relation.ADD_REMOVE, Relation.ZERO_OUT, Relation.REPLACE_ONE
 CLIENT, RECORD = Unit.CLIENT, Unit.RECORD

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from sordino.errors import require
 from sordino.mechanisms._packing import PackedIntegers
 from sordino.mechanisms.request import MessageRequest
-from sordino.privacy.events import stated_as
 from sordino.privacy.quantized import Sensitivities, assumed_sensitivities, client_sensitivities
+from sordino.privacy.stated import stated_as
 from sordino.types import Aggregate, Event, Key, Limited, Mechanism, Message, Relation, Scalar, Unit, Vector
 
 

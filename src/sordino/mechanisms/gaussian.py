@@ -29,6 +29,7 @@ from sordino.privacy.accountants import epsilon_of
 from sordino.privacy.calibration import CostOfNoise
 from sordino.privacy.gaussian import compose_mu
 from sordino.privacy.published import normec_noise
+from sordino.privacy.stated import stated_as
 from sordino.pytrees import pytree
 from sordino.summation import rounding_share
 from sordino.types import (
@@ -98,7 +99,7 @@ class Gaussian(Mechanism):
         if float(self.noise_std) == 0:
             return events.NonPrivate("the noise std is 0")
         cost = self.cost_of(float(self.noise_std) / float(bounder.sensitivity(relation)), d)
-        return events.stated_as(cost, unit, relation)
+        return stated_as(cost, unit, relation)
 
     def side_event(self, event: Event) -> Event:
         assert isinstance(event, events.Gaussian)  # a plan refuses other noise beside messages
@@ -131,7 +132,7 @@ class OwnGaussian(Mechanism):
         return Gaussian(numbers.noise_std)
 
 
-def gaussian(noise_std: float, sampler: Sampler = Sampler.FLOAT32, rounding: float = 0.0) -> Gaussian:
+def gaussian(noise_std: float, sampler: Sampler | str = Sampler.FLOAT32, rounding: float = 0.0) -> Gaussian:
     """Gaussian noise of this std on every coordinate.
 
     Args:
@@ -142,7 +143,8 @@ def gaussian(noise_std: float, sampler: Sampler = Sampler.FLOAT32, rounding: flo
     require(0 <= noise_std < math.inf, "noise_std", noise_std, "must be finite and not negative")
     if noise_std > 0:  # 0 says that there is no noise
         require_drawable("noise_std", noise_std)
-    return Gaussian(noise_std, sampler, rounding)
+    require(0 <= rounding < 1, "rounding", rounding, "must lie in [0, 1)")
+    return Gaussian(noise_std, Sampler.parse(sampler), rounding)
 
 
 CALIBRATIONS = ("numeric", "norm-ec")
@@ -190,6 +192,7 @@ class GaussianRequest(ScaledRequest):
 
         def noise(z: float) -> Gaussian:
             if sampler is Sampler.LATTICE:
+                z = max(z, lattice.LEAST_MULTIPLIER) if self.noise_multiplier is None else z
                 return gaussian(lattice.noise_std_for(z, sensitivity, context.d, rounding), sampler, rounding)
             return gaussian(scaled_std(z, sensitivity))
 

@@ -14,6 +14,7 @@ import jax
 from sordino.errors import require, require_drawable
 from sordino.mechanisms.request import NoiseContext, ScaledRequest
 from sordino.privacy import events
+from sordino.privacy.stated import stated_as
 from sordino.pytrees import pytree
 from sordino.types import Aggregate, Event, Key, Limited, Mechanism, Message, Relation, Scalar, Unit, Vector
 
@@ -45,7 +46,7 @@ class Laplace(Mechanism):
         # The exact loss is that of one coordinate that moves by everything. No theorem here says that it is the worst
         # of all ways to spread a move over several coordinates.
         event = events.Laplace(multiplier) if d == 1 else events.Pure(1 / multiplier)
-        return events.stated_as(event, unit, relation)
+        return stated_as(event, unit, relation)
 
 
 def laplace(noise_scale: float) -> Laplace:

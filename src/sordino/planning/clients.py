@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Mapping
 
@@ -20,9 +19,10 @@ from sordino.privacy import wording
 from sordino.privacy.accountants import epsilon_of
 from sordino.privacy.calibration import Target
 from sordino.privacy.certification import certify
-from sordino.privacy.events import Composed, NonPrivate, Repeated, sampled, stated
+from sordino.privacy.events import Composed, NonPrivate, Repeated, sampled
 from sordino.privacy.guarantee import Certificate
 from sordino.privacy.sampling import Full
+from sordino.privacy.stated import stated
 from sordino.tasks import Population
 from sordino.types import Event, Mechanism, Memory, Method, Observer, Trust, Unit, Warning
 
@@ -122,8 +122,7 @@ def _certificate(plan: Arguments, population: Population, views: list[View], eve
         for view in views
         for each in ((delta, 0.0) if plan.noise.pure else (delta,))
     ]
-    certificate = Certificate.merge_observers(*parts).with_warnings(*too_large)
-    return dataclasses.replace(certificate, draws=plan.noise.draws(plan.trust))
+    return Certificate.merge_observers(*parts).with_warnings(*too_large)
 
 
 def _side_release(

@@ -26,6 +26,7 @@ from sordino.privacy.concentrated import zcdp_delta, zcdp_epsilon
 from sordino.privacy.gaussian import compose_mu, gaussian_delta, gaussian_epsilon
 from sordino.privacy.numeric import compose_losses, convolutions, leaf_loss, loss_range
 from sordino.privacy.pure import pure_delta, pure_epsilon, require_releases
+from sordino.privacy.stated import stated
 from sordino.privacy.tally import mus, pure_bound, tally_of
 from sordino.types import Event, Relation
 
@@ -74,7 +75,7 @@ def account_of(event: Event, relation: Relation | str | None = None) -> Account:
 
 def _relation_of(event: Event, relation: Relation | str | None) -> Relation:
     """The relation to account under. It is checked before any cache is asked."""
-    _, agreed = events.stated(event, relation=relation)
+    _, agreed = stated(event, relation=relation)
     return agreed or Relation.ADD_REMOVE
 
 
@@ -92,7 +93,6 @@ def forget_accounts() -> None:
 
 @lru_cache(maxsize=16)  # an account may hold a long lattice
 def _account_of(event: Event, relation: Relation) -> Account:
-    event = events.unstated(event)
     if isinstance(event, events.Parallel):
         return _worst([_account_of(branch, relation) for branch in event.events])
     holders = {(len(part.events), part.sorting) for part in events.parts_of(event) if isinstance(part, events.ByHolder)}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sordino.errors import BudgetExceeded, require
 from sordino.privacy.accountants import epsilon_of
-from sordino.privacy.events import stated
+from sordino.privacy.stated import require_stated
 from sordino.types import Event, Relation, Unit
 
 
@@ -28,7 +28,7 @@ class Budget:
 
     def spent(self, event: Event) -> float:
         """epsilon of what has been released, at this budget's delta."""
-        stated(event, self.unit, self.relation)
+        require_stated(event, self.unit, self.relation)
         return epsilon_of(event, self.delta, self.relation)
 
     def require(self, after: Event) -> float:

@@ -14,10 +14,11 @@ from dataclasses import replace
 from sordino.errors import Refused, require, require_count
 from sordino.privacy import wording
 from sordino.privacy.accountants import account_of
-from sordino.privacy.events import Assumed, DiscreteNoise, NonPrivate, Repeated, Sampled, parts_of, sampled, stated
+from sordino.privacy.events import Assumed, DiscreteNoise, NonPrivate, Repeated, Sampled, parts_of, sampled
 from sordino.privacy.guarantee import Certificate, Guarantee, Scope
 from sordino.privacy.ledger_record import LedgerRecord
 from sordino.privacy.sampling import Full, Sampling, WithoutReplacement
+from sordino.privacy.stated import require_stated
 from sordino.types import Event, Memory, Observer, Relation, Unit, Warning
 
 _MOST_SAMPLINGS = 3  # listed in the assumptions one by one
@@ -101,7 +102,7 @@ def _unproven(
 
 def _refuse_false_claims(event: Event, subject: Guarantee, memory: Memory) -> None:
     """Check every part of the event."""
-    stated(event, subject.unit, subject.relation)
+    require_stated(event, subject.unit, subject.relation)
     parts = list(parts_of(event))
     samplings = [part.sampling for part in parts if isinstance(part, Sampled) and not isinstance(part.sampling, Full)]
     if samplings:

@@ -13,13 +13,11 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
-from sordino.errors import LedgerError, Refused, require
+from sordino.errors import LedgerError, require
 from sordino.privacy.sampling import Full, Poisson, Sampling, parse_sampling
 from sordino.types import Event, Relation, Unit
-
-E = TypeVar("E", bound=Event)
 
 
 @dataclass(frozen=True)
@@ -264,6 +262,11 @@ def as_meant(event: Event) -> Event:
     return event.event if isinstance(event, Drawn) else event
 
 
+def without_samplers(event: Event) -> Event:
+    """The event with every part as it is meant to be drawn."""
+    return _mapped(event, as_meant)
+
+
 def parts_of(event: Event) -> Iterator[Event]:
     """The event and everything nested in it that happens at all."""
     if isinstance(event, Repeated) and event.count == 0:
@@ -273,31 +276,6 @@ def parts_of(event: Event) -> Iterator[Event]:
         for part in value if isinstance(value, tuple) else (value,):
             if isinstance(part, Event):
                 yield from parts_of(part)
-
-
-def stated(
-    event: Event, unit: Unit | str | None = None, relation: Relation | str | None = None
-) -> tuple[Unit | None, Relation | None]:
-    """The unit and relation that the caller and all parts of an event agree on, each None where nobody states it."""
-    unit, relation = None if unit is None else Unit.parse(unit), None if relation is None else Relation.parse(relation)
-    for part in parts_of(event):
-        if part.unit is not None and part.unit != (unit := unit or Unit.parse(part.unit)):
-            raise Refused(
-                f"the cost of a {part.kind} release is stated for one {part.unit}, not for one {unit}",
-                f"use unit {part.unit} throughout, or convert its guarantee with Guarantee.for_{unit}",
-            )
-        if part.relation is not None and part.relation != (relation := relation or Relation.parse(part.relation)):
-            raise Refused(
-                f"the cost of a {part.kind} release is stated under {part.relation}, not under {relation}",
-                f"use relation {part.relation} throughout, or ask the mechanism for its event under {relation}",
-            )
-    return unit, relation
-
-
-def stated_as(event: E, unit: Unit | str, relation: Relation | str) -> E:
-    """The event, said to be about this unit under this relation; refused where a part says otherwise."""
-    about, under = stated(event, unit, relation)
-    return dataclasses.replace(event, unit=about, relation=under)
 
 
 def unstated(event: Event) -> Event:

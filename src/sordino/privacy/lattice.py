@@ -28,7 +28,7 @@ S / noise_multiplier in a coordinate, an output leaves that range of either with
 
 and within it probabilities of both are right up to e^+-EXCESS in each of d coordinates. So a release that is (epsilon,
 delta)-DP with the exact law is (epsilon + 2 d EXCESS, e^(2 d EXCESS) delta + failure)-DP as drawn (`events.Drawn`). At
-d = 10^6, 1,000 rounds and noise multiplier 1 that adds 2e-14 to epsilon and 1e-33 to delta. The random words come from
+d = 10^6, 1,000 rounds and noise multiplier 1 that adds 2e-14 to epsilon and 3e-35 to delta. The random words come from
 the run's generator; that nobody can tell them from random words is an assumption. docs/noise.md has the proofs.
 """
 
@@ -51,6 +51,7 @@ THRESHOLD_WORDS = 8  # of 32 bits
 DEVIATION = math.sqrt(TABLE_STD**2 * sum(4 ** (DIGIT_BITS * i) for i in range(DIGITS)) - 1 / 12)  # S
 EXCESS = 1e-23  # of one coordinate, see above
 CLAIMED_REACH = 15.0  # in units of S
+LEAST_MULTIPLIER = 0.15  # one release with less noise costs epsilon > 50, and reaches beyond what is claimed
 COARSEST = 0.5  # share of the noise multiplier's inverse that rounding may take
 SCALE_ROUNDING = 2.0**-21  # relative error of the spacing as float32 arithmetic has it, the same for all neighbours
 
@@ -68,12 +69,13 @@ def lattice_multiplier(noise_multiplier: float, d: int, rounding: float = 0.0) -
 
 def noise_std_for(noise_multiplier: float, sensitivity: float, d: int, rounding: float = 0.0) -> float:
     """The std whose noise multiplier on the lattice is the given one, or a hair more."""
+    instead = "or sampler = float32, whose certificate describes ideal noise only"
+    if noise_multiplier < LEAST_MULTIPLIER:
+        remedy = f"the law of lattice noise is proven from {LEAST_MULTIPLIER} on: use more noise, {instead}"
+        raise InvalidInput("noise_multiplier", noise_multiplier, remedy)
     left = 1 / noise_multiplier - math.sqrt(d) / DEVIATION
     if left < (1 - COARSEST) / noise_multiplier:
-        remedy = (
-            f"so much noise on {d} coordinates needs a finer lattice than there is: use less noise, or sampler = "
-            "float32, whose certificate describes ideal noise only"
-        )
+        remedy = f"so much noise on {d} coordinates needs a finer lattice than there is: use less noise, {instead}"
         raise InvalidInput("noise_multiplier", noise_multiplier, remedy)
     std = (1 + rounding + SCALE_ROUNDING) / left * sensitivity
     while lattice_multiplier(std / sensitivity, d, rounding) < noise_multiplier:

@@ -29,8 +29,9 @@ from typing import Any, Self
 
 from sordino.errors import InvalidInput, LedgerError, Refused, SordinoError, require, require_count
 from sordino.files import held, sync_folder, write_atomically
-from sordino.privacy.events import event_from_json, event_to_json, stated
+from sordino.privacy.events import event_from_json, event_to_json
 from sordino.privacy.ledger_record import Json, LedgerRecord, Names, Release, SampledRounds, observers_of, rounds_of
+from sordino.privacy.stated import require_stated
 from sordino.types import Event, Observer, Relation, Unit
 
 _NO_HASH = "0" * 64
@@ -152,7 +153,7 @@ class Ledger:
             for name, observers, event in releases
         ]
         for _, _, event in releases:
-            stated(event, self._unit, self._relation)
+            require_stated(event, self._unit, self._relation)
         with self._turn:
             for name, observers, event in releases:
                 self._shown.require_new(rounds, name, observers, event)

@@ -11,16 +11,8 @@ from itertools import pairwise
 from typing import Any, TypeAlias
 
 from sordino.errors import InvalidInput, LedgerError, require, require_count
-from sordino.privacy.events import (
-    Composed,
-    Repeated,
-    Sampled,
-    event_from_json,
-    event_to_json,
-    parts_of,
-    stated,
-    stated_as,
-)
+from sordino.privacy.events import Composed, Repeated, Sampled, event_from_json, event_to_json, parts_of
+from sordino.privacy.stated import require_stated, stated, stated_as
 from sordino.types import Event, Observer, Relation, Unit
 
 Release: TypeAlias = tuple[str, tuple[Observer, ...], Event]  # its name, its observers, and what it costs in one round
@@ -66,7 +58,7 @@ class LedgerRecord:
             entries=tuple(each for entry in releases for each in _entries(entry)),
         )
         for event in (*record.worst_release.values(), *(entry.event for entry in record.entries)):
-            stated(event, record.unit, record.relation)
+            require_stated(event, record.unit, record.relation)
         return record
 
     @property
@@ -91,7 +83,7 @@ class LedgerRecord:
         shown, placed, apart = SampledRounds(), list[tuple[range, Event]](), Counter[Event]()
         latest = range(0)
         for entry in (entry for entry in self.entries if observer in entry.observers):
-            stated(entry.event, self.unit, self.relation)
+            require_stated(entry.event, self.unit, self.relation)
             if entry.rounds is not None:
                 shown.add(entry.rounds, entry.release, (observer,), entry.event)
                 placed.append((entry.rounds, entry.event))

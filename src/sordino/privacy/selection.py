@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sordino.errors import Refused, require
-from sordino.privacy.events import Composed, Gaussian, Repeated, Sampled, stated
+from sordino.privacy.events import Composed, Gaussian, Repeated, Sampled, without_samplers
 from sordino.privacy.sampling import Full, Poisson
+from sordino.privacy.stated import require_stated
+from sordino.privacy.tally import tally_of
 from sordino.types import Event, Relation
 
 if TYPE_CHECKING:
@@ -34,13 +36,19 @@ def selection_epsilon(*events: Event, trials: float, delta: float, relation: Rel
     """
     require(trials > 1, "trials", trials, "the mean number of runs must be above 1")
     require(0 < delta < 1, "delta", delta, "must lie in (0, 1)")
-    stated(Composed(events), relation=relation)
+    require_stated(Composed(events), None, relation)
     from dp_accounting.rdp.rdp_privacy_accountant import RdpAccountant, compute_epsilon
 
-    accountants = [RdpAccountant().compose(_as_dp_event(event, relation)) for event in events]
+    accountants = [RdpAccountant().compose(_as_dp_event(without_samplers(event), relation)) for event in events]
     a, eps = accountants[0].orders, np.max([accountant.rdp for accountant in accountants], axis=0)
     at_b = np.min(2 * (1 - 1 / a) * eps + 2 * math.log(trials) / a)
-    return float(compute_epsilon(a, eps + at_b + math.log(trials) / (a - 1), delta)[0])
+    # More than 100 times the mean number of runs has probability e^-100. What samplers add counts for all of them.
+    drawn, runs = [tally_of(event, relation) for event in events], 100 * trials
+    excess = runs * max(each.excess for each in drawn)
+    left = delta - math.exp(-100) - runs * max(-math.expm1(each.log_drawn) for each in drawn)
+    if left <= 0:
+        raise Refused("so little noise reaches beyond what is proven of its sampler", "take more noise")
+    return excess + float(compute_epsilon(a, eps + at_b + math.log(trials) / (a - 1), left * math.exp(-excess))[0])
 
 
 def _as_dp_event(event: Event, relation: Relation) -> DpEvent:

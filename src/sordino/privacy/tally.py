@@ -36,9 +36,9 @@ class Tally:
 
 
 def tally_of(event: Event, relation: Relation) -> Tally:
-    """The leaves of an event."""
+    """The leaves of an event whose unit and relation have been checked."""
     tally = Tally()
-    _flatten(event, 1, relation, tally)
+    _flatten(events.unstated(event), 1, relation, tally)  # equal releases count as equal, whoever states what they are
     return tally
 
 

@@ -88,11 +88,11 @@ def random_task(workload: Workload, seed: int = 0) -> Task:
     return Task("random", data, get(workload.model, workload.shape, workload.classes))
 
 
-def prepare(workload: Workload, *, rounds: int = 1, seed: int = 0) -> Prepared:
-    """Plan, make the data and compile: what a run does before its first round."""
+def prepare(workload: Workload, *, rounds: int = 1, seed: int = 0, sampler: str | None = None) -> Prepared:
+    """Plan, make the data and compile: what a run does before its first round; `sampler` is that of the noise."""
     task = random_task(workload, seed)
     method = fedavg(local_steps=workload.local_steps, local_lr=0.01, bound=clip(1.0), batch_size=workload.batch_size)
-    planned = plan(method, rounds=rounds, cohort=f"fixed:{workload.cohort}", noise_multiplier=1.0)
+    planned = plan(method, rounds=rounds, cohort=f"fixed:{workload.cohort}", noise_multiplier=1.0, sampler=sampler)
     resolved = planned.resolve(task.population)
     chunk = choose_chunk(task, planned)
     spec = spec_of(planned, resolved, task, chunk=chunk)
