@@ -50,7 +50,7 @@ seed = [0, 7]
 
 FILES_OF_A_POINT = set(
     "certificate.json config.toml environment.json ledger.jsonl ledger.jsonl.head ledger.jsonl.lock metrics.jsonl "
-    "records.sha256".split()
+    "records.sha256 digests.salt".split()
 )
 
 

@@ -26,6 +26,7 @@ from sordino.privacy.certification import certify_ledger
 from sordino.privacy.events import Composed
 from sordino.privacy.ledger import read_ledger
 from sordino.runs import Run, RunStore, SweepStore, checkpoint, setup
+from sordino.runs.agreement import compare_run
 from sordino.runs.blocks import Program
 from sordino.types import Relation
 from tests.toys import toy
@@ -231,6 +232,8 @@ def test_every_moment(tmp_path, often):
         record = read_ledger(folder / "ledger.jsonl")
         assert record.spent("model user") == read_ledger(tmp_path / "whole" / "ledger.jsonl").spent("model user")
         assert RunStore.read(folder).finished
+        assert record.finish is not None
+        assert compare_run(folder).disagreements == ()
     assert 0 < before < step - 10
 
 

@@ -11,7 +11,8 @@ even without its newline. A torn entry has released nothing, but it is counted a
 `worst_release`, the costliest release planned for each observer. The next writer replaces it by a "recovered" entry.
 Any other difference is damage and is refused.
 A "finished" entry with the digests of the run's files ends the ledger: no release follows it.
-The chain has no secret: it finds accidents and careless edits, but not somebody who rewrites both files. `signing` does.
+The chain has no secret: it finds accidents and careless edits, but not somebody who rewrites both files; a signature
+(`signing`) does.
 """
 
 from __future__ import annotations
