@@ -510,7 +510,7 @@ def test_two_runs_have_two_salts(runs):
     assert len(bytes.fromhex(one)) == 32
 
 
-# --- Runs that are not over, and sweeps --------------------------------------------------------------------------------
+# --- Runs that are not over, and sweeps ------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -73,7 +73,6 @@ def run_alone(config: Config, folder: Path, resume: bool, key: SigningKey | None
     """Run a file that stands for one run, sign it if there is a key, and show what came of it."""
     from sordino.report.curves import measure_of, plot_history
     from sordino.runs import simulate
-    from sordino.runs.signature import sign_run
 
     given = config.file.run.model_dump(exclude={"rounds", "cohort"}) | {"config": config.changed}
     with working("reading data and planning"):
@@ -93,6 +92,8 @@ def run_alone(config: Config, folder: Path, resume: bool, key: SigningKey | None
         "picture": str(picture),
     }
     if key is not None:
+        from sordino.runs.signature import sign_run
+
         result |= {"signature": str(sign_run(folder, key)), "signed_by": key.id}
     show_with_certificate(f"Run of {config.path}", result, run.certificate, as_json=as_json)
 

@@ -99,7 +99,6 @@ def run_sweep(
     """Run the points that are missing, sign all if there is a key; write and show table, best point and heat map."""
     from sordino.report.sweeps import best_point, plot_heat_map, rule_for, tidy_table, write_table
     from sordino.runs.identity import digest_of
-    from sordino.runs.signature import sign_run
     from sordino.runs.store import SweepStore
 
     with working("reading data and planning"):
@@ -120,9 +119,7 @@ def run_sweep(
         if models is Models.BEST:
             store.keep_models(chosen.get("points", []))
         if key is not None:
-            with working("signing"):
-                for number in range(len(ready)):
-                    sign_run(store.point(number), key)
+            _sign_points(store, len(ready), key)
         heat_map = folder / "heat_map.png"
         drawn = plot_heat_map(rows, sweep.varied, rule, heat_map)
     result: Json = {
@@ -153,6 +150,14 @@ def run_sweep(
         print(wording.tuning_sentence(cost, len(rows)))
     if len(costs) > 1:
         print(wording.separate_costs(len(rows)))
+
+
+def _sign_points(store: SweepStore, points: int, key: SigningKey) -> None:
+    from sordino.runs.signature import sign_run
+
+    with working("signing"):
+        for number in range(points):
+            sign_run(store.point(number), key)
 
 
 def _record(store: SweepStore, number: int, values: Json) -> Json:
