@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ed25519
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 import sordino as so
 from sordino.errors import InvalidInput
@@ -325,3 +327,24 @@ def test_demo(run, tmp_path):
     assert "Who could learn what about one client" in text
     assert "over all 2 rounds" in text
     assert (tmp_path / "demo.png").exists()
+
+
+def test_a_run_is_signed_by_a_key_that_is_read_before_anything_runs(run, config, tmp_path):
+    key, public, private = tmp_path / "key", tmp_path / "key.pub", ed25519.Ed25519PrivateKey.generate()
+    key.write_bytes(private.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+    public.write_bytes(private.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH))
+    arguments = ["run", str(config), "--runs", str(tmp_path / "runs"), "--set", "run.rounds=1", "--sign"]
+    for wrong in ("nowhere", str(config)):
+        assert "sign = " in run(*arguments, wrong, code=2).stderr
+    assert not (tmp_path / "runs").exists()
+    data = json.loads(run(*arguments, str(key), "--json").stdout)
+    folder = tmp_path / "runs" / "cfg"
+    assert data["signature"] == str(folder / "signature.dsse.json")
+    verified = json.loads(run("certify", str(folder), "--verify", str(public), "--json").stdout)
+    assert verified["signed_by"] == data["signed_by"]
+    assert data["signed_by"] in run("certify", str(folder), "--verify", str(public)).stdout.replace("\n", "")
+    both = ["certify", str(folder), "--verify", str(public), "--sign", str(key)]
+    assert "verify = " in run(*both, code=2).stderr
+    assert "verify = " in run("certify", str(folder), "--verify", str(key), code=2).stderr
+    alone = ["certify", str(folder / "ledger.jsonl"), "--verify", str(public)]
+    assert "give the folder" in run(*alone, code=2).stderr

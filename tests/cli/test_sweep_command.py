@@ -15,6 +15,8 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ed25519
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from pyarrow import parquet
 
 import sordino as so
@@ -50,7 +52,7 @@ seed = [0, 7]
 
 FILES_OF_A_POINT = set(
     "certificate.json config.toml environment.json ledger.jsonl ledger.jsonl.head ledger.jsonl.lock metrics.jsonl "
-    "records.sha256".split()
+    "records.sha256 digests.salt".split()
 )
 
 
@@ -165,6 +167,32 @@ def test_models_of_all_points_or_of_none(run, file, tmp_path, models, kept):
     two = ["--set", "bound.clip=1.0", "--set", "algorithm.local_lr=0.5", "--models", models]
     run("run", str(file), "--runs", str(tmp_path), "--name", "y", *two)
     assert len(list((tmp_path / "y").glob("points/*/model.safetensors"))) == kept
+
+
+def test_every_point_of_a_sweep_is_signed(run, again, tmp_path):
+    """Also of one that is there already; models that were deleted do not matter."""
+    key = tmp_path / "key"
+    private = ed25519.Ed25519PrivateKey.generate()
+    key.write_bytes(private.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+    (tmp_path / "key.pub").write_bytes(private.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH))
+    arguments = [
+        "run",
+        str(again / "config.toml"),
+        "--runs",
+        str(tmp_path),
+        "--name",
+        "x",
+        "--sign",
+        str(key),
+        "--json",
+    ]
+    data = json.loads(run(*arguments).stdout)
+    found = json.loads(run("certify", str(again), "--verify", str(key) + ".pub", "--json").stdout)
+    assert {point["signed_by"] for point in found["points"]} == {data["signed_by"]}
+    (again / "points" / "00003" / "signature.dsse.json").unlink()
+    result = run("certify", str(again), "--verify", str(key) + ".pub", code=1)
+    assert "points/00003/signature.dsse.json" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
 
 
 def test_a_point_can_be_run_again_from_its_own_file(run, finished, tmp_path):

@@ -585,6 +585,83 @@ def test_closed_means_closed(path: Path) -> None:
         append(ledger, 0)
 
 
+# The end of a ledger
+
+
+FILES = {"model": "sha256:00", "config": None}
+
+
+def test_a_finished_ledger_names_files_and_takes_no_further_release(path: Path) -> None:
+    with create(path) as ledger:
+        append(ledger, 0)
+        ledger.finish(FILES, {"seconds": 1.5})
+        assert ledger.finish_entry is not None
+        for more in (lambda: append(ledger, 1), lambda: ledger.finish(FILES)):
+            with pytest.raises(LedgerError, match="finished"):
+                more()
+    before = path.read_bytes()
+    with Ledger.open(path) as ledger:
+        assert ledger.finish_entry is not None
+        for more in (lambda: append(ledger, 1), lambda: ledger.finish(FILES)):
+            with pytest.raises(LedgerError, match="finished"):
+                more()
+    assert path.read_bytes() == before
+    record = read_ledger(path)
+    assert record.finish is not None
+    assert (record.finish.files, record.finish.description) == (FILES, {"seconds": 1.5})
+    assert (cost(record), record.rounds(), len(record.entries)) == (PRICE[MESSAGE], 1, 1)
+    assert record.last_hash == json.loads(before.splitlines()[-1])["hash"]
+
+
+@BOTH
+def test_an_end_that_fails_anywhere_is_there_or_not_and_never_counts_as_a_release(
+    tmp_path: Path, failure: BaseException
+) -> None:
+    numbers, ended = itertools.count(), set()
+
+    def begun() -> Ledger:
+        ledger = create(tmp_path / str(next(numbers)))
+        append(ledger, 0)
+        return ledger
+
+    for ledger, patch in failures(failure, begun):
+        with suppress(LedgerError if isinstance(failure, OSError) else Crash):
+            ledger.finish(FILES)
+        patch.undo()
+        ledger.close()
+        with Ledger.open(ledger.path) as again:
+            ended.add(again.finish_entry is None)
+            if again.finish_entry is None:
+                again.finish(FILES)
+        record = read_ledger(ledger.path)
+        assert record.finish is not None
+        assert (cost(record), record.recovered) == (PRICE[MESSAGE], 0)
+    assert ended == {True, False}
+
+
+def test_a_torn_line_after_the_end_is_counted_and_a_release_there_is_refused(path: Path, head: Path) -> None:
+    with create(path) as ledger:
+        append(ledger, 0)
+        ledger.finish(FILES)
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"event"')
+    assert cost(read_ledger(path)) == PRICE[MESSAGE] + TORN
+    lines = [json.loads(line) for line in whole.splitlines()]
+    release = {name: value for name, value in lines[1].items() if name != "hash"}
+    release |= {"seq": 3, "previous": lines[2]["hash"], "rounds": [1, 2]}
+    sealed = release | {"hash": hashlib.sha256(canonical(release)).hexdigest()}
+    path.write_bytes(whole + canonical(sealed) + b"\n")
+    with pytest.raises(LedgerError, match="finished"):
+        read_ledger(path)
+
+
+@pytest.mark.parametrize("files", [[], {"model": 3}, "model"])
+def test_files_are_named_by_digests(path: Path, files: object) -> None:
+    with pytest.raises(LedgerError, match="files"):
+        create(path, description={"files": files})
+    assert not path.exists()
+
+
 # Several writers
 
 

@@ -26,6 +26,7 @@ from sordino.privacy.certification import certify_ledger
 from sordino.privacy.events import Composed
 from sordino.privacy.ledger import read_ledger
 from sordino.runs import Run, RunStore, SweepStore, checkpoint, setup
+from sordino.runs.agreement import compare_run
 from sordino.runs.blocks import Program
 from sordino.types import Relation
 from tests.toys import toy
@@ -105,7 +106,7 @@ def killed_and_resumed(folder: Path, kills: int, seed: int) -> None:
     finish(command(folder, "whole", resume=False, checkpoints="rare"))
     run = folder / "torn"
     ledger = run / "ledger.jsonl"
-    segments = lines(folder / "whole" / "ledger.jsonl") - 1
+    segments = lines(folder / "whole" / "ledger.jsonl") - 2  # without beginning and end
     moments = sorted(rng.sample(range(1, segments), kills - 1))  # lines of the ledger
     survived = 0
     for life, moment in enumerate((0, *moments)):
@@ -231,6 +232,8 @@ def test_every_moment(tmp_path, often):
         record = read_ledger(folder / "ledger.jsonl")
         assert record.spent("model user") == read_ledger(tmp_path / "whole" / "ledger.jsonl").spent("model user")
         assert RunStore.read(folder).finished
+        assert record.finish is not None
+        assert compare_run(folder).disagreements == ()
     assert 0 < before < step - 10
 
 
@@ -260,7 +263,7 @@ def test_a_long_run_has_few_durable_entries(tmp_path):
     method = so.dp_sgd(server_lr=0.1, bound=so.clip(1.0))
     plan = so.plan(method, rounds=42_000, noise_multiplier=50.0, delta=1e-3, trust="local")
     run = so.simulate(plan, toy(), folder=tmp_path / "run")
-    assert lines(tmp_path / "run" / "ledger.jsonl") <= len(run.history) + 1 < 30
+    assert lines(tmp_path / "run" / "ledger.jsonl") <= len(run.history) + 2 < 30  # its beginning and its end
     record = read_ledger(tmp_path / "run" / "ledger.jsonl")
     assert record.rounds() == 42_000
     assert certify_ledger(record, 1e-3).total("server") == run.certificate.total("server")

@@ -114,6 +114,22 @@ def costs() -> dict[str, dict]:
     }
 
 
+def disagreements() -> list[str]:
+    client = dataclasses.replace(RECORD, client="Cleveland")
+    return [
+        wording.promises_less(TOTAL, 9.0, 0),
+        wording.promises_less(TOTAL, 9.0, 2),
+        wording.promises_less(TOTAL, TOTAL.epsilon + 1e-7, 0),
+        wording.promises_more(EXPOSED, 9.0),
+        wording.not_in_ledger(TOTAL),
+        wording.not_in_certificate(TOTAL),
+        wording.other_clients(client, 1),
+        wording.other_clients(client, 3),
+        wording.not_recomputable(1e-5, "refused: a reason"),
+        wording.delta_not_in_certificate(1e-5),
+    ]
+
+
 def said(value: object) -> str:
     return wording.warning_line(value) if isinstance(value, wording.Warning) else str(value)
 
@@ -133,6 +149,7 @@ def sentences() -> str:
         lines += [f"    table: {wording.table_note(certificate)}"]
     lines += ["", "# Comparison"]
     lines += wording.comparison_warnings({"a": certificates()["a run"], "b": certificates()["three clients"]})
+    lines += ["", "# Disagreements of certificate and ledger", *disagreements()]
     lines += ["", "# Costs of a sweep of 6 points"]
     lines += [f"{name}: {wording.tuning_sentence(cost, 6)}" for name, cost in costs().items()]
     lines += [wording.separate_costs(6), wording.SELECTION_NOT_COVERED, wording.TUNING_NOT_COVERED]

@@ -1,9 +1,14 @@
-"""`sordino certify RUN`: the certificate again, recomputed from the ledger; of a sweep, for each of its points."""
+"""`sordino certify RUN`: the certificate again, recomputed from the ledger, and the files of the run beside it.
+
+Of a sweep, each point is checked. With a disagreement no certificate is printed: one of the files is not what it was.
+"""
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -12,60 +17,129 @@ from sordino.errors import InvalidInput, require
 from sordino.privacy.certification import certify_ledger
 from sordino.privacy.guarantee import Certificate
 from sordino.privacy.ledger import read_ledger
+from sordino.privacy.ledger_record import LedgerRecord
 from sordino.privacy.wording import SELECTION_NOT_COVERED, format_delta, format_epsilon
 
+if TYPE_CHECKING:
+    from sordino.privacy.signing import SigningKey, VerifyingKey
+    from sordino.runs.agreement import Disagreement
 
-class Recomputed(NamedTuple):
-    """What a ledger shows to have been spent."""
+SignWith = Annotated[
+    Path | None, typer.Option("--sign", help="Sign with this private key (Ed25519 or ECDSA; OpenSSH or PEM).")
+]
+
+
+class Checked(NamedTuple):
+    """What a ledger shows to have been spent, and what does not agree with it."""
 
     facts: dict[str, Any]  # where it comes from
-    certificate: Certificate
+    certificate: Certificate | None  # None if something disagrees
+    disagreements: tuple[Disagreement, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        stated = {} if self.certificate is None else self.certificate.to_json()
+        return self.facts | stated | {"disagreements": [each.to_json() for each in self.disagreements]}
 
 
 def certify_command(
     run: Annotated[Path, typer.Argument(help="The folder of a run, a sweep or one of its points, or a ledger file.")],
     delta: Annotated[float | None, typer.Option(help="delta; the one that the ledger names, if left out.")] = None,
+    sign: SignWith = None,
+    verify: Annotated[
+        Path | None, typer.Option(help="Check that this public key (OpenSSH or PEM) signed the files as they are.")
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Check a ledger line by line and say what has been spent, for each observer."""
-    from sordino.runs.store import LEDGER, point_folders
+    """Recompute from the ledger what has been spent, and compare all files of the run with it.
 
-    points = [folder for folder in point_folders(run) if any(folder.glob(f"{LEDGER}*"))]  # the others have not begun
+    The exit code is 1 if certificate, ledger, model, run file, metrics, environment or signature disagree.
+    """
+    from sordino.runs.agreement import was_run
+    from sordino.runs.store import point_folders
+
+    require(sign is None or verify is None, "verify", str(verify), "sign first, and verify with another command")
+    signing = None if sign is None else signing_key(sign)
+    verifying = None if verify is None else _verifying_key(verify)
+    points = [folder for folder in point_folders(run) if was_run(folder)]  # the others have not begun
     with working("accounting"):
-        found = [_recomputed(path, delta) for path in points or [run]]
+        if run.is_dir() and (points or was_run(run)):
+            found = [_checked_run(path, delta, signing, verifying) for path in points or [run]]
+        else:
+            require(
+                sign is None and verify is None, "run", str(run), "is no run: give the folder of one to sign or verify"
+            )
+            found = [_checked_ledger(run, delta)]
     if not points:
-        show_with_certificate("Recomputed from the ledger", *found[0], as_json=json)
+        _show_run(found[0], as_json=json)
     elif json:
-        rows = [
-            {"point": int(path.name)} | facts | certificate.to_json()
-            for path, (facts, certificate) in zip(points, found, strict=True)
+        rows = [{"point": int(path.name)} | each.to_json() for path, each in zip(points, found, strict=True)]
+        faults = [
+            _in_sweep(path, fault).to_json()
+            for path, each in zip(points, found, strict=True)
+            for fault in each.disagreements
         ]
-        print_json({"sweep": str(run), "points": rows, "choosing": {"note": SELECTION_NOT_COVERED}})
+        note = {"note": SELECTION_NOT_COVERED}
+        print_json({"sweep": str(run), "points": rows, "choosing": note, "disagreements": faults})
     else:
-        _print_sweep(run, [path.name for path in points], found)
+        _print_sweep(run, points, found)
+    if any(each.disagreements for each in found):
+        raise typer.Exit(1)
 
 
-def _print_sweep(run: Path, numbers: list[str], found: list[Recomputed]) -> None:
-    """A line for each point, and each certificate once."""
-    table, alike = [], dict[str, list[str]]()
-    for number, (facts, certificate) in zip(numbers, found, strict=True):
-        totals = {
-            f"epsilon, {each.observer}": f"{format_epsilon(each.epsilon)} at delta {format_delta(each.delta)}"
-            for each in certificate.guarantees
-            if each.client is None
-        }
-        table.append({"point": number, "releases": facts["releases"]} | totals)
-        alike.setdefault(str(certificate), []).append(number)
-    print_rows(table, title=f"Recomputed from the ledgers of {run}")
-    for text, some in alike.items():
-        print(f"\nPoint {some[0]}:" if len(some) == 1 else f"\nEach of {len(some)} points, from {some[0]} on:")
-        print(text)
-    print(f"\n{SELECTION_NOT_COVERED}")
+def signing_key(path: Path) -> SigningKey:
+    """A private key; its passphrase is asked for on a terminal."""
+    from sordino.privacy.signing import read_signing_key
+
+    def ask() -> bytes:
+        return str(typer.prompt(f"Passphrase of {path}", hide_input=True, err=True)).encode()
+
+    return read_signing_key(path, ask if sys.stdin.isatty() else None)
 
 
-def _recomputed(run: Path, delta: float | None) -> Recomputed:
+def _verifying_key(path: Path) -> VerifyingKey:
+    from sordino.privacy.signing import read_verifying_key
+
+    return read_verifying_key(path)
+
+
+# --- Checks ----------------------------------------------------------------------------------------------------------
+
+
+def _checked_run(
+    folder: Path, delta: float | None, signing: SigningKey | None, verifying: VerifyingKey | None
+) -> Checked:
+    """The files of one run, or of one point of a sweep."""
+    from sordino.runs.agreement import compare_run
+    from sordino.runs.names import LEDGER
+    from sordino.runs.signature import sign_run, verify_run
+
+    agreement = compare_run(folder)
+    faults, notes = agreement.disagreements, agreement.notes
+    facts: dict[str, Any] = {"ledger": str(folder / LEDGER)}
+    if verifying is not None:
+        verified = verify_run(folder, verifying, agreement)
+        faults, notes = (*faults, *verified.disagreements), (*notes, *verified.notes)
+        if verified.signed_at is not None:
+            facts |= {"signed_by": verified.key_id, "signed_at": verified.signed_at}
+    facts |= {"agree": list(agreement.compared), "notes": list(dict.fromkeys(notes))}
+    if faults or agreement.record is None:
+        return Checked(facts, None, faults)
+    spent = _spent(folder / LEDGER, agreement.record, delta)
+    if signing is not None:
+        facts |= {"signature": str(sign_run(folder, signing, agreement)), "signed_by": signing.id}
+    return Checked(spent.facts | facts, spent.certificate)
+
+
+def _checked_ledger(run: Path, delta: float | None) -> Checked:
+    """A ledger alone."""
     path = _ledger_of(run)
-    record = read_ledger(path)
+    spent = _spent(path, read_ledger(path), delta)
+    return Checked(
+        spent.facts | {"agree": [], "notes": ["a ledger alone: there is nothing to compare it with"]}, spent.certificate
+    )
+
+
+def _spent(path: Path, record: LedgerRecord, delta: float | None) -> Checked:
     chosen = delta if delta is not None else record.description.get("delta")
     if chosen is None:
         raise InvalidInput("delta", None, f"{path} names none: give --delta")
@@ -74,12 +148,12 @@ def _recomputed(run: Path, delta: float | None) -> Recomputed:
     certificate = certify_ledger(record, float(chosen))
     require(bool(certificate.guarantees), "ledger", str(path), "holds no release yet: nothing has been spent")
     releases = sum(1 if entry.rounds is None else len(entry.rounds) for entry in record.entries)
-    return Recomputed({"ledger": str(path), "releases": releases}, certificate)
+    return Checked({"ledger": str(path), "releases": releases}, certificate)
 
 
 def _ledger_of(run: Path) -> Path:
-    """The ledger of a run's folder, or the file itself; damage is the ledger's own matter."""
-    from sordino.runs.store import LEDGER
+    """The ledger of a folder, or the file itself; damage is the ledger's own matter."""
+    from sordino.runs.names import LEDGER
 
     path = run / LEDGER if run.is_dir() else run
     counted = path.with_name(f"{path.name}.head").exists()
@@ -88,3 +162,58 @@ def _ledger_of(run: Path) -> Path:
         with path.open("rb") as file:
             require(file.read(1) == b"{", "run", str(run), "is no ledger: give a run's folder, or its ledger.jsonl")
     return path
+
+
+# --- Output ----------------------------------------------------------------------------------------------------------
+
+
+def _show_run(found: Checked, *, as_json: bool) -> None:
+    if as_json:
+        print_json(found.to_json())
+    elif found.certificate is None:
+        _print_faults(found.disagreements)
+    else:
+        show_with_certificate("Recomputed from the ledger", found.facts, found.certificate, as_json=False)
+
+
+def _print_sweep(run: Path, points: list[Path], found: list[Checked]) -> None:
+    """A line for each point, and each certificate once; or every disagreement."""
+    faults = [_in_sweep(path, fault) for path, each in zip(points, found, strict=True) for fault in each.disagreements]
+    if faults:
+        _print_faults(faults)
+        return
+    table, alike, notes = [], dict[str, list[str]](), dict[str, list[str]]()
+    for path, each in zip(points, found, strict=True):
+        assert each.certificate is not None
+        totals = {
+            f"epsilon, {total.observer}": f"{format_epsilon(total.epsilon)} at delta {format_delta(total.delta)}"
+            for total in each.certificate.guarantees
+            if total.client is None
+        }
+        table.append({"point": path.name, "releases": each.facts["releases"]} | totals)
+        alike.setdefault(str(each.certificate), []).append(path.name)
+        for note in each.facts["notes"]:
+            notes.setdefault(note, []).append(path.name)
+    print_rows(table, title=f"Recomputed from the ledgers of {run}")
+    for text, some in alike.items():
+        print(f"\n{_points(some)}:\n{text}")
+    for note, some in notes.items():
+        print(f"\n{_points(some)}: {note}")
+    signers = sorted({each.facts["signed_by"] for each in found if "signed_by" in each.facts})
+    if signers:
+        print(f"\nAll points are signed by {', '.join(signers)}")
+    print(f"\n{SELECTION_NOT_COVERED}")
+
+
+def _points(numbers: list[str]) -> str:
+    return f"Point {numbers[0]}" if len(numbers) == 1 else f"Each of {len(numbers)} points, from {numbers[0]} on"
+
+
+def _in_sweep(point: Path, fault: Disagreement) -> Disagreement:
+    """The disagreement with the file's path in the folder of the sweep."""
+    return replace(fault, file=f"{point.parent.name}/{point.name}/{fault.file}")
+
+
+def _print_faults(faults: tuple[Disagreement, ...] | list[Disagreement]) -> None:
+    for fault in faults:
+        print(f"disagreement ({fault.code}): {fault}", file=sys.stderr)

@@ -12,6 +12,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
+from sordino.cli.certify import SignWith, signing_key
 from sordino.cli.output import File, Json, Set, progress_bar, require_folder, show_with_certificate, working
 from sordino.cli.sweep import Models, run_sweep, show_sweep_plan
 from sordino.config import Config, load_sweep
@@ -19,6 +20,7 @@ from sordino.errors import require
 from sordino.privacy.wording import format_epsilon
 
 if TYPE_CHECKING:
+    from sordino.privacy.signing import SigningKey
     from sordino.runs.point import Progress
 
 
@@ -47,6 +49,7 @@ def run_command(
     models: Annotated[
         Models | None, typer.Option(help="Points of a sweep whose models are kept: best if left out.")
     ] = None,
+    sign: SignWith = None,
     json: Json = False,
 ) -> None:
     """Train; writes metrics, certificate, ledger, checkpoint, model and a picture to runs/<name>/.
@@ -56,17 +59,18 @@ def run_command(
     """
     folder = runs / _name(file.stem if name is None else name)
     sweep = load_sweep(file, tuple(set or ()))
+    key = None if sign is None else signing_key(sign)
     require_folder("runs", runs)
     if sweep.varied:
-        run_sweep(sweep, folder, best, models or Models.BEST, as_json=json)
+        run_sweep(sweep, folder, best, models or Models.BEST, key, as_json=json)
         return
     for field, value in (("best", best), ("models", models)):
         require(value is None, field, value, "is for sweeps: give a key of the file a list or a grid of values")
-    run_alone(sweep.points[0].config, folder, resume, as_json=json)
+    run_alone(sweep.points[0].config, folder, resume, key, as_json=json)
 
 
-def run_alone(config: Config, folder: Path, resume: bool, *, as_json: bool) -> None:
-    """Run a file that stands for one run, and show what came of it."""
+def run_alone(config: Config, folder: Path, resume: bool, key: SigningKey | None = None, *, as_json: bool) -> None:
+    """Run a file that stands for one run, sign it if there is a key, and show what came of it."""
     from sordino.report.curves import measure_of, plot_history
     from sordino.runs import simulate
 
@@ -87,6 +91,10 @@ def run_alone(config: Config, folder: Path, resume: bool, *, as_json: bool) -> N
         "seconds": run.seconds,
         "picture": str(picture),
     }
+    if key is not None:
+        from sordino.runs.signature import sign_run
+
+        result |= {"signature": str(sign_run(folder, key)), "signed_by": key.id}
     show_with_certificate(f"Run of {config.path}", result, run.certificate, as_json=as_json)
 
 

@@ -18,6 +18,7 @@ from sordino.types import Event, Observer
 
 if TYPE_CHECKING:
     from sordino.planning import ResolvedPlan
+    from sordino.privacy.signing import SigningKey
     from sordino.runs.point import Point
     from sordino.runs.store import SweepStore
     from sordino.tasks import Task
@@ -92,8 +93,10 @@ def _promises(ready: list[Ready]) -> list[Promise]:
     return list(promises.values())
 
 
-def run_sweep(sweep: Sweep, folder: Path, best: str | None, models: Models, *, as_json: bool) -> None:
-    """Run the points that are missing; write and show the table, the best point and the heat map."""
+def run_sweep(
+    sweep: Sweep, folder: Path, best: str | None, models: Models, key: SigningKey | None = None, *, as_json: bool
+) -> None:
+    """Run the points that are missing, sign all if there is a key; write and show table, best point and heat map."""
     from sordino.report.sweeps import best_point, plot_heat_map, rule_for, tidy_table, write_table
     from sordino.runs.identity import digest_of
     from sordino.runs.store import SweepStore
@@ -115,6 +118,8 @@ def run_sweep(sweep: Sweep, folder: Path, best: str | None, models: Models, *, a
         chosen = best_point(rows, sweep.varied, rule) or {}
         if models is Models.BEST:
             store.keep_models(chosen.get("points", []))
+        if key is not None:
+            _sign_points(store, len(ready), key)
         heat_map = folder / "heat_map.png"
         drawn = plot_heat_map(rows, sweep.varied, rule, heat_map)
     result: Json = {
@@ -130,6 +135,8 @@ def run_sweep(sweep: Sweep, folder: Path, best: str | None, models: Models, *, a
         "best_points": chosen.get("points"),
         "best_folders": [str(store.point(number)) for number in chosen.get("points", [])],
     }
+    if key is not None:
+        result["signed_by"] = key.id
     costs, promises = _costs(ready), _promises(ready)
     if as_json:
         choosing = {"note": wording.SELECTION_NOT_COVERED, "costs": costs}
@@ -143,6 +150,14 @@ def run_sweep(sweep: Sweep, folder: Path, best: str | None, models: Models, *, a
         print(wording.tuning_sentence(cost, len(rows)))
     if len(costs) > 1:
         print(wording.separate_costs(len(rows)))
+
+
+def _sign_points(store: SweepStore, points: int, key: SigningKey) -> None:
+    from sordino.runs.signature import sign_run
+
+    with working("signing"):
+        for number in range(points):
+            sign_run(store.point(number), key)
 
 
 def _record(store: SweepStore, number: int, values: Json) -> Json:

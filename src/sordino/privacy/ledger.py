@@ -10,7 +10,9 @@ A crash can therefore leave an entry that the head does not count yet, or a torn
 even without its newline. A torn entry has released nothing, but it is counted all the same: as `longest` rounds of
 `worst_release`, the costliest release planned for each observer. The next writer replaces it by a "recovered" entry.
 Any other difference is damage and is refused.
-The chain has no secret: it finds accidents and careless edits, but not somebody who rewrites both files.
+A "finished" entry with the digests of the run's files ends the ledger: no release follows it.
+The chain has no secret: it finds accidents and careless edits, but not somebody who rewrites both files; a signature
+(`signing`) does.
 """
 
 from __future__ import annotations
@@ -30,7 +32,16 @@ from typing import Any, Self
 from sordino.errors import InvalidInput, LedgerError, Refused, SordinoError, require, require_count
 from sordino.files import held, sync_folder, write_atomically
 from sordino.privacy.events import event_from_json, event_to_json
-from sordino.privacy.ledger_record import Json, LedgerRecord, Names, Release, SampledRounds, observers_of, rounds_of
+from sordino.privacy.ledger_record import (
+    Finish,
+    Json,
+    LedgerRecord,
+    Names,
+    Release,
+    SampledRounds,
+    observers_of,
+    rounds_of,
+)
 from sordino.privacy.stated import require_stated
 from sordino.types import Event, Observer, Relation, Unit
 
@@ -52,6 +63,7 @@ class Ledger:
         record = _record(path, entries)
         self.path, self._longest, self._observers = path, record.longest, record.worst_release.keys()
         self._unit, self._relation = record.unit, record.relation
+        self.finish_entry = record.finish  # None until `finish`
         self._shown = SampledRounds()
         for entry in record.entries:
             if entry.rounds is not None:
@@ -161,6 +173,14 @@ class Ledger:
             for name, observers, event in releases:
                 self._shown.add(rounds, name, observers, event)
 
+    def finish(self, files: Mapping[str, str | None], description: Mapping[str, Any] | None = None) -> None:
+        """End the ledger by an entry with the digests of the files that belong to it; no release may follow.
+
+        The file is replaced as a whole: a crash cannot tear this line, and so cannot make it count as a release.
+        """
+        with self._turn:
+            self._write("finished", {"files": dict(files), "description": dict(description or {})}, whole=True)
+
     def close(self) -> None:
         with self._turn:
             self._refusal = self._refusal or "it is closed; open it again"
@@ -172,12 +192,14 @@ class Ledger:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _write(self, kind: str, fields: Mapping[str, Any]) -> None:
+    def _write(self, kind: str, fields: Mapping[str, Any], *, whole: bool = False) -> None:
         """Put an entry on disk, or refuse all later ones: after a failure the file's contents are not known."""
         if self._process != os.getpid():
             raise LedgerError(f"{self.path}: opened before a fork; append in the process that opened it")
         if self._refusal:
             raise LedgerError(f"{self.path}: {self._refusal}")
+        if self.finish_entry is not None:
+            raise LedgerError(f"{self.path}: its run is finished, and no release may follow; start another ledger")
         entry = _seal(self._count, self._last_hash, kind, fields)
         line = _canonical(entry) + b"\n"
         remedy = "make no release, close the ledger, remove the cause and open it again"
@@ -186,13 +208,22 @@ class Ledger:
             mine = os.fstat(self._file.fileno())
             if not os.path.samestat(mine, os.stat(self.path)) or mine.st_size != self._size:
                 raise LedgerError(f"{self.path}: changed while this process was writing to it; {_RESTORE}")
-            written = 0
-            while written < len(line):  # a raw file may take a part
-                written += self._file.write(line[written:]) or 0
-            os.fsync(self._file.fileno())
+            if whole:
+                write_atomically(self.path, self.path.read_bytes() + line)
+                sync_folder(self.path.parent)
+            else:
+                self._append_line(line)
             _write_head(self.path, self._count + 1, entry["hash"])
         self._count, self._size, self._last_hash = self._count + 1, self._size + len(line), entry["hash"]
         self._refusal = ""
+        if kind == "finished":
+            self.finish_entry = Finish.of(entry)
+
+    def _append_line(self, line: bytes) -> None:
+        written = 0
+        while written < len(line):  # a raw file may take a part
+            written += self._file.write(line[written:]) or 0
+        os.fsync(self._file.fileno())
 
 
 # Entries and their chain

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from sordino.errors import InvalidInput, LedgerError, require, require_count
 from sordino.privacy.events import Composed, Repeated, Sampled, event_from_json, event_to_json, parts_of
@@ -35,6 +35,19 @@ class Entry:
 
 
 @dataclass(frozen=True)
+class Finish:
+    """The last entry of a finished run: the digests of the files that belong to it, None for a file that it lacks."""
+
+    time: str
+    files: dict[str, str | None]
+    description: dict[str, Any]
+
+    @classmethod
+    def of(cls, entry: Json) -> Finish:
+        return cls(str(entry["time"]), digests_by_file(entry["files"]), dict(entry["description"]))
+
+
+@dataclass(frozen=True)
 class LedgerRecord:
     """The contents of a ledger: what is protected, and every release."""
 
@@ -44,10 +57,16 @@ class LedgerRecord:
     worst_release: dict[Observer, Event]
     longest: int
     entries: tuple[Entry, ...]
+    finish: Finish | None = None  # None while releases may follow
+    last_hash: str = ""  # of the chain
 
     @classmethod
     def of(cls, lines: list[Json]) -> LedgerRecord:
         header, *releases = lines
+        ends = [place for place, entry in enumerate(lines) if entry["kind"] == "finished"]
+        later = [entry["kind"] for entry in lines[ends[0] + 1 :]] if ends else []
+        # A torn line may follow: it is counted, though nothing is released after the end.
+        require(set(later) <= {"recovered"}, "kind", later, "a finished ledger holds no further release")
         require_count(header["longest"], "longest")
         record = cls(
             unit=Unit.parse(header["unit"]),
@@ -56,10 +75,17 @@ class LedgerRecord:
             worst_release=_by_observer(header["worst_release"]),
             longest=header["longest"],
             entries=tuple(each for entry in releases for each in _entries(entry)),
+            finish=Finish.of(lines[ends[0]]) if ends else None,
+            last_hash=str(lines[-1].get("hash", "")),
         )
         for event in (*record.worst_release.values(), *(entry.event for entry in record.entries)):
             require_stated(event, record.unit, record.relation)
         return record
+
+    @property
+    def first_files(self) -> dict[str, str | None]:
+        """Digests of the files that the run began with; empty where the header names none."""
+        return digests_by_file(self.description.get("files", {}))
 
     @property
     def recovered(self) -> int:
@@ -224,6 +250,8 @@ def _stretches(placed: list[tuple[range, Event]]) -> Iterator[tuple[int, list[Ev
 
 def _entries(entry: Json) -> Iterator[Entry]:
     seq, time, kind = entry["seq"], entry["time"], entry["kind"]
+    if kind == "finished":
+        return
     if kind == "recovered":
         require_count(entry["torn_rounds"], "torn_rounds")
         alike: dict[Event, list[Observer]] = {}
@@ -241,6 +269,13 @@ def _entries(entry: Json) -> Iterator[Entry]:
         yield Entry(seq, time, kind, rounds, str(each["release"]), observers, event)
 
 
+def digests_by_file(files: object) -> dict[str, str | None]:
+    """Digests by the names of files, None for a file that is not kept."""
+    named = isinstance(files, dict) and all(digest is None or isinstance(digest, str) for digest in files.values())
+    require(named, "files", files, "must be digests by the names of files")
+    return dict(cast(dict[str, str | None], files))
+
+
 def _by_observer(events: dict[str, Json]) -> dict[Observer, Event]:
     require(bool(events), "worst_release", events, "name the costliest release for each observer")
     return {Observer.parse(observer): event_from_json(event) for observer, event in events.items()}
@@ -256,6 +291,7 @@ def _described(description: object) -> dict[str, Any]:
     warnings, assumptions = description.get("warnings", []), description.get("assumptions", {})
     pairs = isinstance(warnings, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in warnings)
     require(pairs, "warnings", warnings, "must be pairs of a code and a text")
+    digests_by_file(description.get("files", {}))
     lists = isinstance(assumptions, dict) and all(isinstance(texts, list) for texts in assumptions.values())
     require(lists, "assumptions", assumptions, "must be lists of texts by observer")
     return dict(description)

@@ -20,9 +20,10 @@ from sordino.runs.blocks import Block, Program
 from sordino.runs.checkpoint import Checkpoint
 from sordino.runs.identity import identity_of_task
 from sordino.runs.metrics import metrics_row, require_bounded, spent
+from sordino.runs.names import CHECKPOINT
 from sordino.runs.point import Point, Progress, Row, Run
 from sordino.runs.setup import segments, usual_interval
-from sordino.runs.store import CHECKPOINT, RunStore
+from sordino.runs.store import RunStore
 from sordino.tasks import Task
 
 SweepProgress: TypeAlias = Callable[[float], None]  # the share of all rounds of all points that is done

@@ -1,12 +1,13 @@
 """The folder of a run, of a point of a sweep, and of a sweep: created, opened, locked, written and read here alone.
 
     runs/<name>/                config.toml certificate.json environment.json ledger.jsonl metrics.jsonl
-                                model.safetensors checkpoint.npz records.sha256
+                                model.safetensors checkpoint.npz records.sha256 digests.salt
     runs/<name>/points/00007/   the same for every point of a sweep
 
 The ledger is written before a segment of rounds runs, since the segment releases all of its rounds. A run that was
 killed and is resumed repeats rounds with the same keys, which releases the same messages again and nothing new; the
-ledger already holds them. `environment.json` is written last once more, with the seconds: it marks a finished run.
+ledger already holds them. At the end the ledger gets the digests of all files, and `environment.json` is written once
+more, with the seconds: it marks a finished run.
 """
 
 from __future__ import annotations
@@ -30,19 +31,24 @@ from sordino.privacy.events import of_run
 from sordino.privacy.guarantee import Certificate
 from sordino.privacy.ledger import Ledger, read_ledger
 from sordino.privacy.ledger_record import LedgerRecord, Release, joint_release
+from sordino.runs.digests import digests_of, new_salt, plain_digest, require_first_files, salted_digest, write_salt
 from sordino.runs.identity import fingerprint
 from sordino.runs.metrics import as_lines, environment, read_rows
+from sordino.runs.names import (
+    CERTIFICATE,
+    CHECKPOINT,
+    CONFIG,
+    ENVIRONMENT,
+    LEDGER,
+    METRICS,
+    MODEL,
+    POINTS,
+    RECORDS,
+)
 from sordino.runs.point import Point, Row
 from sordino.tasks import Task
 
 Json: TypeAlias = dict[str, Any]
-
-CONFIG, CERTIFICATE, ENVIRONMENT = "config.toml", "certificate.json", "environment.json"
-LEDGER, METRICS, MODEL, CHECKPOINT = "ledger.jsonl", "metrics.jsonl", "model.safetensors", "checkpoint.npz"
-POINTS = "points"
-# A digest of records and seed. It is not in the ledger, which others may see: it would let them check a guess of the
-# records, and the seed gives the noise away.
-RECORDS = "records.sha256"
 
 
 @dataclass(frozen=True)
@@ -124,11 +130,18 @@ class RunStore:
         name = secrets.token_hex(8)
         releases = _releases(point, name)
         folder.mkdir(parents=True, exist_ok=True)
+        salt, config = new_salt(), None if point.config is None else point.config.encode()
+        certificate = _as_json(point.answer.certificate.to_json())
+        digests = {
+            CERTIFICATE: plain_digest(certificate),
+            CONFIG: None if config is None else salted_digest(config, salt),
+        }
 
         def write_companions() -> None:
-            if point.config is not None:
-                write_atomically(folder / CONFIG, point.config.encode())
-            write_atomically(folder / CERTIFICATE, _as_json(point.answer.certificate.to_json()))
+            write_salt(folder, salt)
+            if config is not None:
+                write_atomically(folder / CONFIG, config)
+            write_atomically(folder / CERTIFICATE, certificate)
             write_atomically(folder / ENVIRONMENT, _as_json(environment() | {"seed": point.seed}))
             write_atomically(folder / RECORDS, identity.hex().encode())
 
@@ -138,7 +151,7 @@ class RunStore:
             relation=point.plan.relation,
             worst_release=joint_release(releases),
             longest=longest,
-            description=_description(point, task, name, transcript),
+            description=_description(point, task, name, transcript) | {"files": digests},
             prepare=write_companions,  # a run that is refused must not change the files of another
         )
         return cls(folder, ledger, releases, 0, longest)
@@ -153,14 +166,16 @@ class RunStore:
         entries = [entry for entry in record.entries if entry.rounds is not None]
         same = all(planned.get((entry.release, entry.observers)) == entry.event for entry in entries)
         remedy = "was started with another configuration or version: resume with the same, or choose another name"
-        described = record.description == _description(point, task, name, transcript)
-        require(same and described, "resume", str(folder), remedy)
+        described = {key: value for key, value in record.description.items() if key != "files"}
+        same = same and described == _description(point, task, name, transcript)
+        require(same, "resume", str(folder), remedy)
         # Rounds that run again draw the same noise: on other records, two releases would show the difference.
         otherwise = "its version of JAX, seed, records, loss, chunk or devices have changed since"
         _require_same_records(folder, identity.hex(), "resume", otherwise)
         stated = Certificate.from_json(_read_json(folder / CERTIFICATE))
         remedy = f"{CERTIFICATE} is not that of the plan: restore it, or choose another name"
         require(stated == point.answer.certificate, "resume", str(folder), remedy)
+        require_first_files(folder, record)
         entered = max((entry.rounds.stop for entry in entries if entry.rounds is not None), default=0)
         return cls(folder, Ledger.open(folder / LEDGER), releases, entered, record.longest)
 
@@ -193,18 +208,28 @@ class RunStore:
         write_atomically(self.folder / METRICS, as_lines(rows))
 
     def finish(self, params: Any, seconds: float) -> None:
-        """Save the model, unless it is None, and mark the run as finished."""
-        if params is not None:
-            from safetensors.numpy import save
+        """Save the model, unless it is None, end the ledger, and mark the run as finished.
 
-            named = {
-                jax.tree_util.keystr(path) or "params": np.asarray(leaf)
-                for path, leaf in jax.tree_util.tree_leaves_with_path(params)
-            }
-            write_atomically(self.folder / MODEL, save(named))
+        A run that was finished before ends as its ledger says; it is not entered twice.
+        """
+        ended = self._ledger.finish_entry
+        model = None if params is None else _safetensors(params)
+        if model is not None and ended is not None:
+            known = ended.files.get(MODEL)
+            remedy = f"its {MODEL} would not be the one that the ledger names: restore {CHECKPOINT} and run again"
+            require(known in (None, plain_digest(model)), "resume", str(self.folder), remedy)
+            model = None if known is None else model
+        if model is not None:
+            write_atomically(self.folder / MODEL, model)
         made = _read_json(self.folder / ENVIRONMENT)
-        if "seconds" not in made:
-            write_atomically(self.folder / ENVIRONMENT, _as_json(made | {"seconds": round(seconds, 3)}))
+        seconds = round(seconds, 3) if ended is None else ended.description.get("seconds", seconds)
+        marked = None if "seconds" in made else _as_json(made | {"seconds": seconds})
+        if ended is None:
+            # The mark comes last: without it the run is resumed, and the ledger's end stays as it is.
+            digests = digests_of(self.folder, {ENVIRONMENT: marked} if marked else {}, make_salt=True)
+            self._ledger.finish(digests, {"seconds": seconds})
+        if marked is not None:
+            write_atomically(self.folder / ENVIRONMENT, marked)
 
 
 class SweepStore:
@@ -277,6 +302,13 @@ def load_model(path: str | Path) -> dict[str, np.ndarray]:
     from safetensors.numpy import load_file
 
     return load_file(path)
+
+
+def _safetensors(params: Any) -> bytes:
+    from safetensors.numpy import save
+
+    leaves = jax.tree_util.tree_leaves_with_path(params)
+    return save({jax.tree_util.keystr(path) or "params": np.asarray(leaf) for path, leaf in leaves})
 
 
 def _in_use(folder: Path) -> InvalidInput:

@@ -1,0 +1,16 @@
+"""The names of the files of a run."""
+
+from __future__ import annotations
+
+CONFIG, CERTIFICATE, ENVIRONMENT = "config.toml", "certificate.json", "environment.json"
+LEDGER, METRICS, MODEL, CHECKPOINT = "ledger.jsonl", "metrics.jsonl", "model.safetensors", "checkpoint.npz"
+HEAD = f"{LEDGER}.head"
+POINTS = "points"
+# A digest of records and seed. It is not in the ledger, which others may see: it would let them check a guess of the
+# records, and the seed gives the noise away.
+RECORDS = "records.sha256"
+SALT = "digests.salt"  # of the digests of secret files
+SIGNATURE = "signature.dsse.json"
+
+OPEN = (MODEL, CERTIFICATE)  # with the ledger, they may be handed on
+SECRET = (CONFIG, METRICS, ENVIRONMENT)  # they tell of the seed or of the records
