@@ -189,6 +189,12 @@ def louder(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return entries
 
 
+def related_otherwise(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same releases below a header that claims replace-one for them."""
+    entries[0]["relation"] = "replace-one"
+    return entries
+
+
 def unmarked(folder: Path) -> None:
     path = folder / "environment.json"
     made = json.loads(path.read_text())
@@ -237,6 +243,7 @@ TAMPERING: dict[str, tuple[Callable[[Path], object], set[str]]] = {
     "a removed line": (lambda run: drop_line(run, 1), {"ledger.jsonl"}),
     "a removed last line": (lambda run: drop_line(run, -1), {"ledger.jsonl"}),
     "ten times the noise, chain rebuilt": (lambda run: rebuild(run, louder), {"ledger.jsonl"}),
+    "another relation, chain rebuilt": (lambda run: rebuild(run, related_otherwise), {"ledger.jsonl"}),
     "fewer rounds, chain rebuilt": (
         lambda run: rebuild(run, lambda entries: [*entries[:-2], entries[-1]]),
         {"ledger.jsonl"},

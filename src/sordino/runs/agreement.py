@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from sordino.errors import InvalidInput, LedgerError
+from sordino.errors import InvalidInput, LedgerError, Refused
 from sordino.privacy.agreement import differences, is_whole
 from sordino.privacy.guarantee import Certificate
 from sordino.privacy.ledger import read_ledger
@@ -73,7 +73,7 @@ def compare_run(folder: Path) -> Agreement:
         return Agreement(None, disagreements=(lost,))
     try:
         record = read_ledger(folder / LEDGER)
-    except LedgerError as error:
+    except (LedgerError, Refused) as error:  # refused: entries about another unit or relation than the header's
         return Agreement(None, disagreements=(Disagreement(LEDGER, "damaged", str(error)),))
     notes: list[str] = []
     found = list(_differing_files(folder, record, notes))
