@@ -184,8 +184,9 @@ def louder(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The same ledger with ten times the noise."""
     for entry in entries:
         for release in entry.get("releases", ()):
-            if "noise_multiplier" in release["event"]:
-                release["event"]["noise_multiplier"] *= 10
+            noise = release["event"].get("event", release["event"])  # as drawn by a sampler, or not
+            if "noise_multiplier" in noise:
+                noise["noise_multiplier"] *= 10
     return entries
 
 
