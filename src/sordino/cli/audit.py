@@ -46,7 +46,7 @@ def audit_command(
         "relation": str(certified.relation),
         "neighbours": found.neighbours,
         "sampling": found.sampling,
-        "draws": shown.samples,
+        "releases_drawn": shown.samples,
         "confidence": shown.confidence,
         "delta": shown.delta,
         "audited_epsilon": shown.epsilon_lower,

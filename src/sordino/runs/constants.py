@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,35 +23,66 @@ from sordino.models.model import shapes_of
 from sordino.planning import ResolvedPlan
 from sordino.privacy import wording
 from sordino.rounds.engine import ProgramSpec, Shared, data_of
+from sordino.runs.blocks import structure_of
 from sordino.runs.identity import constants_of, digest_of
 from sordino.runs.point import Point
 from sordino.runs.setup import initial_state, spec_of
 from sordino.tasks import Task
-from sordino.types import BoundInfo, Message, PyTree, Warning
+from sordino.types import BoundInfo, Message, PyTree
 
 FEW = 32  # numbers: settings, as the means of three colours, are fewer
 
 
-def about_code(point: Point, task: Task) -> Iterator[Warning]:
-    """A warning for every function of a private run that holds an array of more than a few numbers."""
-    if not point.plan.private:
-        return
-    x, y = task.records.x[:1], task.records.y[:1]
-    w = jax.ShapeDtypeStruct((task.d,), jnp.float32)
+def with_warnings(points: Sequence[Point], task: Task) -> list[Point]:
+    """The points, with a warning for every function of a private one that holds an array of more than a few numbers.
+
+    Loss and augmentation are traced once, and a method once for all points that share a program.
+    """
+    if not any(point.plan.private for point in points):
+        return list(points)
+    of_task = tuple(_held_by_task(task))
+    known = {digest for held in of_task for digest in held.arrays}
+    of_method: dict[Hashable, tuple[Held, ...]] = {}
+    warned = []
+    for point in points:
+        held: tuple[Held, ...] = ()
+        if point.plan.private:
+            program = structure_of(point.answer)
+            if program not in of_method:
+                of_method[program] = tuple(_held_by_method(point, task, known))
+            held = (*of_task, *of_method[program])
+        warnings = tuple(wording.holds_constants(each.kind, each.name, each.arrays.values()) for each in held)
+        warned.append(replace(point, about_code=warnings))
+    return warned
+
+
+class Held(NamedTuple):
+    """The arrays that a function holds: their sizes by their digests."""
+
+    kind: str
+    name: str
+    arrays: dict[bytes, int]
+
+
+def _held_by_task(task: Task) -> Iterator[Held]:
+    w, x, y = jax.ShapeDtypeStruct((task.d,), jnp.float32), task.records.x[:1], task.records.y[:1]
     loss = _arrays(jax.make_jaxpr(task.loss)(w, Batch(x, y, jnp.ones(1))))
     if loss:
-        yield wording.holds_constants("loss", _name(shapes_of(task.loss)[1]), loss.values())
-    augmentation: dict[bytes, int] = {}
-    if task.augment is not None:
-        augmentation = _arrays(jax.make_jaxpr(task.augment)(key_of(0), x))
+        yield Held("loss", _name(shapes_of(task.loss)[1]), loss)
+    augmentation = {} if task.augment is None else _arrays(jax.make_jaxpr(task.augment)(key_of(0), x))
     if augmentation and task.augment is not None:
-        yield wording.holds_constants("augmentation", _name(task.augment), augmentation.values())
-    method = type(point.answer.method)
-    if method.__module__.partition(".")[0] != "sordino":
-        held = _arrays(_traced_client(point, task), jax.tree.leaves(point.answer.method))
-        own = [size for digest, size in held.items() if digest not in loss | augmentation]
-        if own:
-            yield wording.holds_constants("method", method.__qualname__, own)
+        yield Held("augmentation", _name(task.augment), augmentation)
+
+
+def _held_by_method(point: Point, task: Task, known: Collection[bytes]) -> Iterator[Held]:
+    """What a method of somebody's own holds beside the loss and the augmentation that it calls."""
+    method = point.answer.method
+    if type(method).__module__.partition(".")[0] == "sordino":
+        return
+    held = _arrays(_traced_client(point, task), jax.tree.leaves(method))
+    own = {digest: size for digest, size in held.items() if digest not in known}
+    if own:
+        yield Held("method", type(method).__qualname__, own)
 
 
 def _arrays(program: ClosedJaxpr, leaves: list[PyTree] | None = None) -> dict[bytes, int]:

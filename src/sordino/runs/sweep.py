@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from sordino.errors import require
 from sordino.planning import Plan, ResolvedPlan
-from sordino.runs.blocks import make_blocks, structure_of
-from sordino.runs.constants import about_code
+from sordino.runs.blocks import make_blocks
+from sordino.runs.constants import with_warnings
 from sordino.runs.loop import Options, OutOfTime, Session, SweepProgress, run_block
 from sordino.runs.point import Point, Progress, Run
 from sordino.runs.seeds import FreshSeed, Seed, as_seed
 from sordino.runs.store import LEDGER
 from sordino.tasks import Task
-from sordino.types import Warning
 
 
 def simulate(
@@ -90,7 +89,7 @@ def _run(
     on_share: SweepProgress | None = None,
     finished: Callable[[int, Run], None] | None = None,
 ) -> list[Run]:
-    points = _with_warnings([_with_seed(point, options).for_task(task) for point in points], task)
+    points = with_warnings([_with_seed(point, options).for_task(task) for point in points], task)
     at_a_time = 1 if options.transcript else options.at_a_time
     blocks = make_blocks(points, task, chunk=options.chunk, at_a_time=at_a_time, transcript=options.transcript)
     blocks = [block for block in blocks if any(number not in options.skip for number in block.numbers)]
@@ -116,15 +115,3 @@ def _with_seed(point: Point, options: Options) -> Point:
     if begun and point.folder is not None:
         return replace(point, seed=FreshSeed.read(point.folder, "resume"))
     return replace(point, seed=FreshSeed.draw())
-
-
-def _with_warnings(points: list[Point], task: Task) -> list[Point]:
-    """The points with what their functions hold; those of one program are traced once."""
-    found: dict[Hashable, tuple[Warning, ...]] = {}
-    warned = []
-    for point in points:
-        program = (point.plan.private, structure_of(point.answer))
-        if program not in found:
-            found[program] = tuple(about_code(point, task))
-        warned.append(replace(point, about_code=found[program]))
-    return warned
