@@ -13,6 +13,7 @@ import numpy as np
 import sordino as so
 from bench.timing import Bench, Row, interleaved, seconds
 from sordino.data import FederatedData
+from sordino.keys import key_of
 from sordino.models import Batch, from_loss, weighted_mean
 from sordino.planning.cohort import FullCohort
 from sordino.planning.resolved import Rules
@@ -45,8 +46,8 @@ def _round(task: Task, noisy: bool, transcript: bool = False) -> Any:
     rules = Rules.of(method, mechanism, trust, FullCohort(), M)
     rules = rules.with_noise_in_client() if transcript else rules
     spec = ProgramSpec(task.loss, FullCohort(), M, 1, chunk=8, transcript=transcript)
-    state = RoundState(method.init_server(task.initial(jax.random.key(0))), ())
-    return partial(run_rounds, rules, task.records, state, jax.random.key(1), jnp.int32(0), spec=spec, rounds=1)
+    state = RoundState(method.init_server(task.initial(key_of(0))), ())
+    return partial(run_rounds, rules, task.records, state, key_of(1), jnp.int32(0), spec=spec, rounds=1)
 
 
 def local_noise() -> Iterator[Row]:

@@ -26,6 +26,7 @@ import numpy as np
 from sordino.algorithms.error_feedback import error_feedback
 from sordino.bounding import smoothed_normalize
 from sordino.data._records import FederatedData
+from sordino.keys import key_of
 from sordino.mechanisms import none
 from sordino.models import Batch, get, resnet20
 from sordino.planning.cohort import FullCohort
@@ -53,9 +54,9 @@ def engine_rounds(task: Task, batch: int, rounds: int) -> Callable[[], Any]:
     method = error_feedback(beta=0.1, server_lr=0.1, bound=smoothed_normalize(0.01), batch_size=batch)
     rules = Rules.of(method, none(), Trust.NONE, FullCohort(), task.clients)
     spec = ProgramSpec(task.loss, FullCohort(), task.clients, task.largest, chunk=task.clients)
-    w = task.initial(jax.random.key(0))
+    w = task.initial(key_of(0))
     state = RoundState(method.init_server(w), jnp.zeros((task.clients, task.d)))
-    arguments = (rules, task.records, state, jax.random.key(1), jnp.int32(0))
+    arguments = (rules, task.records, state, key_of(1), jnp.int32(0))
     return partial(run_rounds, *arguments, spec=spec, rounds=rounds)
 
 
@@ -72,7 +73,7 @@ def plain_steps(task: Task, batch: int, rounds: int) -> Callable[[], Any]:
 
         return jax.lax.scan(step, w, jnp.arange(rounds))[0]
 
-    return partial(steps, task.initial(jax.random.key(0)), jax.random.key(1))
+    return partial(steps, task.initial(key_of(0)), key_of(1))
 
 
 def copied_steps(task: Task, batch: int, rounds: int) -> Callable[[], Any]:
@@ -90,7 +91,7 @@ def copied_steps(task: Task, batch: int, rounds: int) -> Callable[[], Any]:
 
         return jax.lax.scan(step, w, jnp.arange(rounds))[0]
 
-    return partial(steps, task.initial(jax.random.key(0)), jax.random.key(1))
+    return partial(steps, task.initial(key_of(0)), key_of(1))
 
 
 def lax_conv2d(

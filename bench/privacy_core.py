@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from bench.timing import Bench, Row, import_seconds, interleaved, seconds
 from sordino import epsilon_of, privunit, qtdl
+from sordino.keys import key_of
 from sordino.privacy.accountants import forget_accounts
 from sordino.privacy.events import Gaussian, Repeated, Sampled
 from sordino.privacy.sampling import Poisson
@@ -32,7 +33,7 @@ def accounting() -> Iterator[Row]:
 def privunit_cohort() -> Iterator[Row]:
     """PrivUnit for a cohort."""
     clients, d = 100, 10**6
-    key_vectors, key_noise = jax.random.split(jax.random.key(0))
+    key_vectors, key_noise = jax.random.split(key_of(0))
     vectors = jax.jit(lambda key: jax.random.normal(key, (clients, d)) / (2 * jnp.sqrt(d)))(key_vectors)
     keys = jax.random.split(key_noise, clients)
     randomize = jax.jit(jax.vmap(privunit(d=d, eps0=2.0, eps1=2.0, eps2=2.0, bound=1.0).randomize))
@@ -48,7 +49,7 @@ def privunit_cohort() -> Iterator[Row]:
 def qtdl_message() -> Iterator[Row]:
     """QTDL messages."""
     d = 10**7
-    key_vector, key_noise = jax.random.split(jax.random.key(1))
+    key_vector, key_noise = jax.random.split(key_of(1))
     vector = jax.jit(lambda key: jax.random.normal(key, (d,)) / (2 * jnp.sqrt(d)))(key_vector)
     mechanism_for = partial(qtdl, d=d, levels=64, epsilon=10.0, delta=3e-6)
     # A span of 2^7 is the strictest baseline: one random word each, where other spans take two and a division.

@@ -39,6 +39,7 @@ from scipy import stats
 import sordino as so
 from sordino.data import robust_regression
 from sordino.experiments.provenance import commit_of_the_code, provenance
+from sordino.keys import key_of
 from sordino.mechanisms import none
 from sordino.models import Batch
 from sordino.planning.cohort import Cohort, FullCohort, PoissonCohort
@@ -68,7 +69,7 @@ class Problem:
         self.task = so.task("robust-regression", clients=N, d=D_MODEL, records=RECORDS, regularisation=regularisation)
         L = robust_regression(0, N, D_MODEL, RECORDS, regularisation).smoothness
         self.L, self.L_max = float(L.mean()), float(L.max())
-        self.x0 = self.task.initial(jax.random.key(1))
+        self.x0 = self.task.initial(key_of(1))
         records = self.task.records
         size = records.x.shape[0]
         everything = Batch(records.x, records.y, jnp.ones(size))
@@ -122,7 +123,7 @@ def started(problem: Problem, x0: jax.Array, R: float) -> jax.Array:
 def rate(problem: Problem, horizons: tuple[int, ...]) -> dict[str, Any]:
     """min_k and mean_k of ||grad f|| for each K, and their slopes with confidence intervals (95 %)."""
     found: dict[str, Any] = {"K": list(horizons), "min": [], "mean": []}
-    key = jax.random.key(0)
+    key = key_of(0)
     for K in horizons:
         R = D / math.sqrt(K + 1)
         gamma = BETA / problem.L_max * D / (ALPHA + D) / math.sqrt(K + 1)
@@ -133,7 +134,7 @@ def rate(problem: Problem, horizons: tuple[int, ...]) -> dict[str, Any]:
         def norms_from(x0: jax.Array, method: Method = method, R: float = R, K: int = K) -> jax.Array:
             return gradient_norms(problem, method, none(), x0, started(problem, x0, R), K, key)
 
-        starts = jax.vmap(problem.task.initial)(jax.random.split(jax.random.key(2), STARTS))
+        starts = jax.vmap(problem.task.initial)(jax.random.split(key_of(2), STARTS))
         norms = np.asarray(jax.jit(jax.vmap(norms_from))(starts), np.float64)
         found["min"].append(float(norms.min(axis=1).mean()))
         found["mean"].append(float(norms.mean()))
@@ -158,7 +159,7 @@ def private_bound(problem: Problem, K: int, seeds: int, sigma: float) -> dict[st
     def one(key: jax.Array) -> jax.Array:
         return gradient_norms(problem, method, so.gaussian(sigma), problem.x0, memory, K, key, trust="local")
 
-    norms = np.asarray(jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(0), seeds)), np.float64)
+    norms = np.asarray(jax.jit(jax.vmap(one))(jax.random.split(key_of(0), seeds)), np.float64)
     rest = gap / (gamma * (K + 1)) + 2 * R + problem.L * gamma / 2
     noise = 2 * math.sqrt(beta**2 * (K + 1) * sigma**2 / N)
     return {
@@ -195,7 +196,7 @@ def beyond(problem: Problem, K: int) -> dict[str, float]:
     }
     without_memory = so.dp_sgd(server_lr=gamma * beta, bound=so.smoothed_normalize(alpha))
     cases_of["everybody, no memory (DP-SGD)"] = (without_memory, (), FullCohort())
-    found, key = {}, jax.random.key(0)
+    found, key = {}, key_of(0)
     for name, (method, memory, cohort) in cases_of.items():
 
         def norms_of(method: Method, memory: jax.Array | tuple[()], cohort: Cohort = cohort) -> jax.Array:

@@ -35,6 +35,7 @@ import numpy as np
 
 from sordino.experiments.provenance import commit_of_the_code, provenance
 from sordino.experiments.specs import find_spec
+from sordino.keys import key_of
 from sordino.models.model import Array, Params
 from sordino.models.resnet20 import scores
 from sordino.runs import Options, Point, sweep
@@ -162,7 +163,7 @@ def main() -> None:
     for point, run in zip(points, runs, strict=True):
         cell, batch_size = point.cell, point.config.file.algorithm.model_dump()["batch_size"]
         assert run.iterates is not None  # asked for
-        for way, found in evaluated(task, run.iterates[-5:], batch_size, jax.random.key(seed), dtype).items():
+        for way, found in evaluated(task, run.iterates[-5:], batch_size, key_of(seed), dtype).items():
             row = {"row": cell.row, "column": f"{cell.column}{way}", "paper": cell.paper, "mean": round(100 * found, 3)}
             rows.append(row | {"std": None, "seeds": [seed]})
             print(rows[-1], flush=True)

@@ -13,11 +13,14 @@ from filelock import FileLock, Timeout
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file that takes the place of `path` when the block ends; a crash or an error leaves `path` as it was."""
+def replacing(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
+    """A file that takes the place of `path` when the block ends; a crash or an error leaves `path` as it was.
+
+    A private one can be read by its owner alone, from its first byte on (Windows has no such mode).
+    """
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("wb") as file:
+        with _private(temporary) if private else temporary.open("wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -27,9 +30,14 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         raise
 
 
-def write_atomically(path: Path, data: bytes) -> None:
+def _private(path: Path) -> BinaryIO:
+    path.unlink(missing_ok=True)  # of a killed process that had this number: its mode would stay
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+
+
+def write_atomically(path: Path, data: bytes, *, private: bool = False) -> None:
     """Write all of `data` to `path`, or nothing."""
-    with replacing(path) as file:
+    with replacing(path, private=private) as file:
         file.write(data)
 
 

@@ -124,6 +124,9 @@ class Mechanism:
 
     def randomize(self, key: Key, vector: Vector) -> Vector:
         """The message that one client sends, as the server reads it."""
+        from sordino.keys import require_generator  # this module does not load JAX
+
+        require_generator(key)
         return self.read(self.message(key, vector).vector)
 
     def event(self, bounder: Limited, relation: Relation, d: int, *, unit: Unit = Unit.CLIENT) -> Event:

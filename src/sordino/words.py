@@ -46,15 +46,12 @@ class Relation(_Word):
 
 
 class Observer(_Word):
-    """Who looks: the server sees every message, a model user the released models, an outsider the last model.
+    """Who looks."""
 
-    A peer sees what the server sees when messages are broadcast to all clients.
-    """
-
-    SERVER = "server"
-    MODEL_USER = "model user"
-    OUTSIDER = "outsider"
-    PEER = "peer"
+    SERVER = "server"  # sees every message
+    MODEL_USER = "model user"  # sees the released models
+    OUTSIDER = "outsider"  # sees the last model
+    PEER = "peer"  # sees what the server sees, where messages are broadcast to all clients
 
 
 class Memory(_Word):
@@ -76,32 +73,27 @@ class Trust(_Word):
 
 
 class Draws(_Word):
-    """How the noise of a run is drawn, and so what its certificate is about.
+    """How the noise of a run is drawn, and so what its certificate is about."""
 
-    lattice: integer noise from a sampler whose distance to its law is proven and counted; the figures hold for what the
-    program releases. float32: floating-point noise, or tables of limited precision; the figures describe ideal noise.
-    simulated messages: clients' noise, drawn by a simulator in float32; nothing real leaves a client, and the figures
-    describe the messages of a deployment with ideal noise.
-    """
-
-    LATTICE = "lattice"
-    FLOAT32 = "float32"
-    SIMULATED_MESSAGES = "simulated messages"
+    LATTICE = "lattice"  # integers; the sampler's distance to its law is proven and counted, so the figures hold
+    FLOAT32 = "float32"  # floats, or tables of limited precision; the figures describe ideal noise
+    SIMULATED_MESSAGES = "simulated messages"  # clients' noise in float32; the figures describe an ideal deployment
     NONE = "none"
 
 
 class Sampler(_Word):
-    """Where noise on a sum comes from: integers of a proven law, or normals in float32."""
+    """Where noise on a sum comes from."""
 
-    LATTICE = "lattice"
-    FLOAT32 = "float32"
+    LATTICE = "lattice"  # integers of a proven law
+    FLOAT32 = "float32"  # normals in float32
 
 
 class SeedOrigin(_Word):
-    """Where the seed of a run comes from: the operating system's entropy, or a person, for an experiment."""
+    """Where the seed of a run comes from."""
 
-    ENTROPY = "entropy"
-    GIVEN = "given"
+    ENTROPY = "entropy"  # the operating system, for this run alone
+    SHARED = "shared"  # the operating system, for all points of a sweep, which share their noise
+    GIVEN = "given"  # a person, for an experiment
 
 
 class Placement(StrEnum):

@@ -65,7 +65,7 @@ def test_sound_noise_passes(run, file, name):
     data = json.loads(run("audit", file(SOUND[name]), "--json").stdout)
     assert data["consistent"] is True
     assert 0.1 < data["audited_epsilon"] <= data["epsilon_certified"]
-    assert (data["parameters"], data["draws"], data["delta"]) == (D, 80_000, 1e-2)
+    assert (data["parameters"], data["releases_drawn"], data["delta"]) == (D, 80_000, 1e-2)
     assert data["observer"] == ("server" if "local" in SOUND[name] else "model user")
     assert data["unit"] == "client"
     assert data["accountant"]

@@ -93,8 +93,13 @@ def test_warnings_of_all_certificates_and_what_choosing_costs_are_said(run, file
     said = run("compare", a, b, "--seeds", "2", *picture).stdout
     assert said.count("warning (start-depends-on-data), all: ") == 1
     result = json.loads(run("compare", a, b, "--seeds", "2", *picture, "--json").stdout)
-    planned = [json.loads(run("plan", file, "--json").stdout)["warnings"] for file in (a, b)]
-    assert [row["warnings"] for row in result["rows"]] == planned
+    planned = [json.loads(run("plan", file, "--json").stdout) for file in (a, b)]
+    for row, plan in zip(result["rows"], planned, strict=True):
+        assert [each["code"] for each in row["warnings"]] == [each["code"] for each in plan["warnings"]]
+        assert (row["draws"], row["assumptions"]) == (plan["draws"], plan["assumptions"])
+        assert (row["seed"], plan["seed"]) == ("given", None)
+    assert said.count(wording.SEED_GIVEN) == 1
+    assert "add to the privacy loss" not in said  # runs of one seed share their noise
     assert result["choosing"]["note"] == f"{wording.SELECTION_NOT_COVERED} {wording.SHARED_NOISE}"
     assert result["choosing"]["note"] in said
 
@@ -107,7 +112,7 @@ def test_a_warning_names_the_methods_that_it_is_about(run, files, tmp_path):
     arguments = (sound, false, "--seeds", "2", "--unequal", "--picture", str(tmp_path / "both.png"))
     said = run("compare", *arguments).stdout
     assert said.count("warning (no-valid-guarantee), b: ") == 1
-    assert "warning (simulated-noise), all: " in said
+    assert "warning (this-run-alone), all: " in said
 
 
 def test_unequal_guarantees_are_not_compared_unless_asked(run, files):

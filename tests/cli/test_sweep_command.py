@@ -118,7 +118,7 @@ def test_files(finished):
     (of,) = {row["epsilon_of"] for row in rows}
     server, model_user, warned = of.split(" | ")
     assert warned.startswith("warnings: ")
-    assert "simulated-noise" in warned
+    assert "this-run-alone" in warned
     assert server.startswith(
         "epsilon_server: one client of 10, add-remove, against the server, over all 2 rounds, none"
     )
@@ -412,7 +412,7 @@ def test_private_selection_is_not_offered_against_the_server(run, file, tmp_path
     text = " ".join(run(*arguments, *seeds).stdout.split())
     assert "(zero-out, delta = 0.001) against the server, every round of all 2 runs together: epsilon = " in text
     assert " (exact Gaussian)" in text
-    assert "share their noise" not in text  # every run has a seed of its own
+    assert "because runs with the same seed share their noise" not in text  # every run has a seed of its own
     assert "The server sees every run" in text
     assert "geometric" not in text
 
@@ -433,7 +433,7 @@ def test_noise_shared_with_a_run_that_promises_something_else_is_seen(run, file,
     """Two deltas are two lines of costs, but the seed is one."""
     deltas = ["--set", "privacy.delta={ grid = [1e-3, 2e-3] }"]
     text = " ".join(run("run", str(file), "--runs", str(tmp_path), *ONE[4:], *deltas).stdout.split())
-    assert text.count("share their noise") == 2
+    assert text.count("because runs with the same seed share their noise") == 2
 
 
 # --- Tables and rules ---------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from sordino.report.sweeps import tidy_table, tuning_cost
 from sordino.rounds.turns import exceeds_limit
 from sordino.runs import Point, sweep
 from sordino.tasks import PROBLEMS, Task
-from sordino.types import Method, Observer, Relation, Unit
+from sordino.types import Draws, Method, Observer, Relation, Unit
 
 ADD, REPLACE = Relation.ADD_REMOVE, Relation.REPLACE_ONE
 
@@ -220,18 +220,21 @@ def test_who_promises_add_remove_says_that_numbers_stay(cohort):
     assert not said()  # nothing is promised
 
 
-def test_who_draws_noise_says_that_a_simulator_does_and_nobody_else():
+def test_a_plan_says_how_its_noise_is_drawn_and_what_all_figures_assume():
     method = so.fedavg(local_steps=1, local_lr=0.1, bound=so.clip(1.0))
 
     def said(**options):
-        found = so.plan(method, rounds=2, **options).resolve(so.Population(5, 12)).certificate
-        return [warning.message for warning in found.warnings if warning.code == "simulated-noise"]
+        return so.plan(method, rounds=2, **options).resolve(so.Population(5, 12)).certificate
 
-    (gaussian,) = said(noise_multiplier=1.0)
-    assert "5" in gaussian  # where it ends, in standard deviations
-    (qtdl,) = said(mechanism="qtdl", message_epsilon=1.0, message_delta=1e-3, levels=4)
-    assert "standard deviations" not in qtdl
-    assert not said()  # there is no noise
+    nothing = said()
+    assert (nothing.draws, nothing.assumptions) == (Draws.NONE, ())
+    for trust in ("central", "local"):
+        found = said(noise_multiplier=1.0, trust=trust)
+        assert found.draws not in (None, Draws.NONE)
+        assert len(found.assumptions) == 1
+        assert found.seed is None  # nothing has run
+        assert Certificate.from_json(found.to_json()) == found
+    assert said(noise_multiplier=1.0, trust="local").draws is Draws.SIMULATED_MESSAGES
 
 
 @pytree

@@ -12,7 +12,7 @@ from sordino.algorithms.schedules import as_schedule, constant, geometric, piece
 from sordino.bounding import BOUNDERS
 from sordino.config import load_config
 from sordino.errors import InvalidInput
-from sordino.runs.point import as_seed
+from sordino.runs.seeds import as_seed
 from tests.toys import RUN_FILE, write_run_file
 
 CONFIG = RUN_FILE.replace("clients = 20", 'clients = 20\nmodel = "mlp:8"')

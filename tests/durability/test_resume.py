@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import random
+import secrets
 import signal
 import subprocess
 import sys
@@ -54,6 +55,7 @@ delta = 1e-4
 
 [run]
 rounds = 60
+seed = 0
 cohort = "unreliable:5-10"
 evaluate_every = 2
 """
@@ -191,12 +193,13 @@ def often(monkeypatch):
     monkeypatch.setattr(checkpoint, "SHARE", float("inf"))
 
 
-def test_every_moment(tmp_path, often):
+def test_every_moment(tmp_path, often, monkeypatch):
     """Killed before the first, the second, ... file is made durable or renamed: the same run in the end.
 
     Among these moments are those while the folder and its ledger are created, those before the first checkpoint, and
     those between the last round and the end.
     """
+    monkeypatch.setattr(secrets, "randbits", lambda bits: 2**bits - 3)  # fresh seeds, but the same ones
     whole = small_run(tmp_path / "whole")
     before = 0
     for step in itertools.count(1):
@@ -315,7 +318,7 @@ def test_what_a_folder_holds(tmp_path):
     assert stored.metrics == run.history
     assert stored.certificate == run.certificate
     assert stored.ledger.rounds() == 3
-    assert stored.environment["seed"] == 0
+    assert stored.environment["seed"] is None  # a fresh one is not named
     assert so.load_model(stored.model).keys()
     with pytest.raises(InvalidInput, match="check the path"):
         RunStore.read(tmp_path / "elsewhere")
@@ -389,7 +392,10 @@ def test_another_seed_is_not_resumed_and_stands_nowhere_in_the_ledger(tmp_path, 
     moved = np.array([len(TASK.data.y) - others, *[1] * others], np.int32)
     start = (np.cumsum(moved) - moved).astype(np.int32)
     so.simulate(
-        planned, dataclasses.replace(TASK, data=TASK.data._replace(start=start, size=moved)), folder=tmp_path / "c"
+        planned,
+        dataclasses.replace(TASK, data=TASK.data._replace(start=start, size=moved)),
+        folder=tmp_path / "c",
+        seed=1,
     )
     other = read_ledger(tmp_path / "c" / "ledger.jsonl").description
     other.pop("run")
@@ -432,13 +438,13 @@ def test_a_run_that_is_not_over_says_so(tmp_path):
 def test_a_sweep_is_not_completed_on_other_records(tmp_path):
     """One table would mix points of two data sets under one promise."""
     for _ in range(2):
-        with SweepStore(tmp_path / "sweep", "config", b"one"):
+        with SweepStore(tmp_path / "sweep", "config", b"one", seeded=True):
             pass
     with pytest.raises(InvalidInput, match="points were run on other records"):
-        SweepStore(tmp_path / "sweep", "config", b"two")
+        SweepStore(tmp_path / "sweep", "config", b"two", seeded=True)
     with pytest.raises(InvalidInput, match="holds another sweep"):
-        SweepStore(tmp_path / "sweep", "another", b"one")
-    with SweepStore(tmp_path / "sweep", "config", b"one"):
+        SweepStore(tmp_path / "sweep", "another", b"one", seeded=True)
+    with SweepStore(tmp_path / "sweep", "config", b"one", seeded=True):
         pass
 
 

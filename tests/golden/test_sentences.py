@@ -14,7 +14,7 @@ from sordino.privacy import wording
 from sordino.privacy.guarantee import Certificate, Guarantee
 from sordino.privacy.sampling import Poisson
 from sordino.privacy.wording import caveats
-from sordino.types import Observer, Relation, Unit
+from sordino.types import Draws, Observer, Relation, SeedOrigin, Unit
 
 FILE = Path(__file__).parent / "sentences.txt"
 SERVER, USER = Observer.SERVER, Observer.MODEL_USER
@@ -37,7 +37,9 @@ CAVEATS: dict[str, list[tuple[tuple, dict]]] = {
     "numbers_are_public": [((20,), {}), ((1000, 50.0), {})],
     "no_amplification": [(("fixed:10",), {})],
     "total_counts": [((50,), {})],
-    "simulated_noise": [((True,), {}), ((False,), {})],
+    "run_alone": [((None,), {}), ((SeedOrigin.GIVEN,), {}), ((SeedOrigin.SHARED,), {})],
+    "may_share_noise": [((SeedOrigin.GIVEN,), {}), ((SeedOrigin.SHARED,), {})],
+    "holds_constants": [(("loss", "my_loss", [784]), {}), (("method", "Mine", [784, 100]), {})],
     "step_size_cost": [((1.0, 1.25, 0.02), {})],
     "delta_too_large": [((0.05, 50), {}), ((0.05, 50, Unit.CLIENT), {})],
     "rounded_sums": [(("sums of 100 messages", 0.0213, "use a smaller cohort"), {})],
@@ -91,13 +93,29 @@ def certificates() -> dict[str, Certificate]:
     own = [dataclasses.replace(RECORD, client=name, epsilon=0.5 + i / 30, units=40) for i, name in enumerate(clients)]
     run = Certificate((EXPOSED, ONE_ROUND, TOTAL), WARNINGS)
     single = dataclasses.replace(TOTAL, rounds=1, epsilon=0.51234)
+    grounds = {"draws": Draws.FLOAT32, "seed": SeedOrigin.GIVEN, "assumptions": (wording.ASSUME_OWN_RECORDS,)}
     return {
         "a run": run,
+        "a run with a given seed": dataclasses.replace(run, **grounds),
         "a single round": Certificate((ONE_ROUND, single)),
         "three clients": Certificate((RECORD, *own[:3])),
         "thirty clients": Certificate((RECORD, *own)),
         "two runs composed": Certificate.compose(run, Certificate((EXPOSED, TOTAL), WARNINGS)),
     }
+
+
+def in_plain_words() -> list[str]:
+    """Every unit, relation, observer, size of epsilon and way to draw noise."""
+    kinds = [certificate_of(unit, relation) for unit in Unit for relation in Relation]
+    lines = [text for kind in kinds for text in (wording.plain_paragraph(kind), wording.glossary(kind.guarantees))]
+    return [*lines, *(f"{draws}: {wording.draws_line(Certificate((TOTAL,), draws=draws))}" for draws in Draws)]
+
+
+def certificate_of(unit: Unit, relation: Relation) -> Certificate:
+    """Small, middling, large and huge epsilons, with and without delta."""
+    one = dataclasses.replace(RECORD, unit=unit, relation=relation)
+    figures = {SERVER: (0.5, 0.0), USER: (1.5, 1e-6), Observer.OUTSIDER: (10.001, 1e-6), Observer.PEER: (5000.0, 0.0)}
+    return Certificate(tuple(dataclasses.replace(one, observer=o, epsilon=e, delta=d) for o, (e, d) in figures.items()))
 
 
 def costs() -> dict[str, dict]:
@@ -147,8 +165,10 @@ def sentences() -> str:
         lines += ["", f"# Certificate of {name}", str(certificate)]
         lines += [f"    results page: {wording.results_line(certificate, '(8, 1e-5)')}"]
         lines += [f"    table: {wording.table_note(certificate)}"]
-    lines += ["", "# Comparison"]
-    lines += wording.comparison_warnings({"a": certificates()["a run"], "b": certificates()["three clients"]})
+    lines += ["", "# In plain words", *in_plain_words(), "", "# Comparison"]
+    lines += wording.comparison_notes(
+        {"a": certificates()["a run with a given seed"], "b": certificates()["three clients"]}
+    )
     lines += ["", "# Disagreements of certificate and ledger", *disagreements()]
     lines += ["", "# Costs of a sweep of 6 points"]
     lines += [f"{name}: {wording.tuning_sentence(cost, 6)}" for name, cost in costs().items()]

@@ -664,4 +664,6 @@ def test_static_values_do_not():
     """The same count for what is part of a program, so that the count above can fail."""
     once, _ = counted([Point(plan(fedavg(0.1, 0.5)), 0)])
     points = [Point(plan(fedavg(lr, 0.5, local_steps=steps)), 0) for lr in RATES for steps in (2, 3)]
-    assert counted(points) == (2 * once, 2)
+    traces, programs = counted(points)
+    assert programs == 2
+    assert traces > once

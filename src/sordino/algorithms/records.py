@@ -23,6 +23,7 @@ from sordino.algorithms.local import ClientData
 from sordino.bounding import Clip
 from sordino.bounding._norm import require_bound
 from sordino.errors import InvalidInput, require, require_count, require_float32
+from sordino.keys import key_of
 from sordino.models import Batch
 from sordino.pytrees import pytree
 from sordino.summation import RunningSum
@@ -88,7 +89,7 @@ class RecordGradients:
         numbers, place = numbers_of(data), jnp.arange(self.largest)
         at = place
         if self.one_pass:
-            key = jax.random.fold_in(jax.random.key(0), numbers.client)
+            key = jax.random.fold_in(key_of(0), numbers.client)
             at = r * numbers.batch + place
         inside = at < data.largest  # one pass ends with the last record: a place beyond it has weight 0
         batch = data.take(data.shuffled(key)[jnp.where(inside, at, 0)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -10,7 +11,6 @@ import typer
 from sordino.cli.output import File, Json, Set, show_with_certificate, working
 from sordino.config import load_config
 from sordino.errors import LARGEST_SEED
-from sordino.privacy.guarantee import Certificate
 
 
 def audit_command(
@@ -46,7 +46,7 @@ def audit_command(
         "relation": str(certified.relation),
         "neighbours": found.neighbours,
         "sampling": found.sampling,
-        "draws": shown.samples,
+        "releases_drawn": shown.samples,
         "confidence": shown.confidence,
         "delta": shown.delta,
         "audited_epsilon": shown.epsilon_lower,
@@ -61,7 +61,7 @@ def audit_command(
         "consistent": found.consistent,
     }
     # The figure of one round is always printed with the total and with the assumptions of both.
-    promised = Certificate((certified, total), resolved.certificate.warnings)
+    promised = replace(resolved.certificate, guarantees=(certified, total))
     show_with_certificate(f"Audit of {file}", result, promised, as_json=json)
     if not found.consistent:
         said = "certified" if found.claimed is None else "claimed by the theorem"

@@ -43,7 +43,6 @@ def compare_command(
     with working("reading data and planning"):
         task = configs[0].task()
         points = [config.point(task) for config in configs]
-        certificates = [point.answer.certificate for point in points]
         guarantees = [point.answer.certificate.total(point.answer.promised) for point in points]
     if not unequal:
         _require_same_guarantee(names, guarantees)
@@ -51,10 +50,12 @@ def compare_command(
     seeded = [replace(point, seed=seed) for point in points for seed in range(seeds)]
     with points_progress(len(seeded)) as progress:
         runs = sweep(seeded, task, options, progress=progress)
+    certificates = [run.certificate for run in runs[::seeds]]  # they differ from seed to seed in nothing
     histories = {name: [run.history for run in runs[i * seeds : (i + 1) * seeds]] for i, name in enumerate(names)}
     rows = compare(histories)
     for row, guarantee, certificate in zip(rows, guarantees, certificates, strict=True):
-        row |= {"guarantee": str(guarantee), "warnings": certificate.to_json()["warnings"]}
+        said = certificate.to_json()
+        row |= {"guarantee": str(guarantee)} | {key: said[key] for key in ("draws", "seed", "assumptions", "warnings")}
     plot_comparison(histories, task.name, picture)
     result = {"task": task.name, "seeds": seeds, "measure": rows[0]["measure"], "picture": str(picture)}
     if json:
@@ -63,8 +64,7 @@ def compare_command(
     show("Comparison", result | {"rows": [_shown(row, names[0]) for row in rows]})
     for name, guarantee in zip(names, guarantees, strict=True):
         print(f"{name}: {guarantee}")
-    for line in wording.comparison_warnings(dict(zip(names, certificates, strict=True))):
-        print(line)
+    print(*wording.comparison_notes(dict(zip(names, certificates, strict=True))), sep="\n")
     print(NOT_COVERED)
 
 

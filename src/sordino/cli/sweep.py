@@ -18,9 +18,11 @@ from sordino.types import Event, Observer
 
 if TYPE_CHECKING:
     from sordino.planning import ResolvedPlan
+    from sordino.privacy.guarantee import Certificate
     from sordino.privacy.signing import SigningKey
     from sordino.runs.point import Point
-    from sordino.runs.store import SweepStore
+    from sordino.runs.seeds import FreshSeed
+    from sordino.runs.store import StoredRun, SweepStore
     from sordino.tasks import Task
 
 Json: TypeAlias = dict[str, Any]
@@ -40,9 +42,10 @@ class Promise(NamedTuple):
 
     points: list[Json]
     resolved: ResolvedPlan
+    certificate: Certificate
 
     def to_json(self) -> Json:
-        return {"points": self.points, "noise": dict(self.resolved.summary), **self.resolved.certificate.to_json()}
+        return {"points": self.points, "noise": dict(self.resolved.summary), **self.certificate.to_json()}
 
     def __str__(self) -> str:
         same = [
@@ -52,7 +55,7 @@ class Promise(NamedTuple):
         ]
         common = ", ".join(same) or "whatever the values"
         several = f"Each of {len(self.points)} points, " if len(self.points) > 1 else ""
-        return f"\n{several}{common}:\n{self.resolved.certificate}"
+        return f"\n{several}{common}:\n{self.certificate}"
 
 
 class Models(StrEnum):
@@ -66,7 +69,8 @@ class Models(StrEnum):
 def show_sweep_plan(sweep: Sweep, *, as_json: bool) -> None:
     """Print the number of runs of a file and the certificate of each."""
     with working("planning"):
-        promises = _promises(_ready(sweep))
+        ready = _ready(sweep)
+        promises = _promises(ready, [each.point.answer.certificate for each in ready])
     result = {"file": str(sweep.path), "points": len(sweep.points), "varied": list(sweep.varied)}
     if as_json:
         print_json(result | {"promises": [promise.to_json() for promise in promises]})
@@ -84,11 +88,11 @@ def _ready(sweep: Sweep) -> list[Ready]:
     ]
 
 
-def _promises(ready: list[Ready]) -> list[Promise]:
+def _promises(ready: list[Ready], certificates: list[Certificate]) -> list[Promise]:
     """The different certificates, and the points that have them."""
     promises: dict[str, Promise] = {}
-    for values, _, _, point in ready:
-        promise = promises.setdefault(str(point.answer.certificate), Promise([], point.answer))
+    for (values, _, _, point), certificate in zip(ready, certificates, strict=True):
+        promise = promises.setdefault(str(certificate), Promise([], point.answer, certificate))
         promise.points.append(values)
     return list(promises.values())
 
@@ -109,11 +113,15 @@ def run_sweep(
         tasks = list({each.config.task_key: each.task for each in ready}.values())
         rule = rule_for(set.intersection(*(set(task.measures) for task in tasks)), best)
     records = digest_of(*((task.records, task.test) for task in tasks))
-    with SweepStore(folder, sweep.changed, records) as store:  # nobody else writes here until the table is whole
+    seeded = all(each.point.seed is not None for each in ready)
+    # Nobody else writes here until the table is whole.
+    with SweepStore(folder, sweep.changed, records, seeded=seeded) as store:
         missing = [number for number in range(len(ready)) if store.finished(number) is None]
         with points_progress(len(missing)) as progress:
             _run_missing(ready, missing, store, models, progress)
-        rows = tidy_table([_record(store, number, each.values) for number, each in enumerate(ready)])
+        stored = [_finished(store, number) for number in range(len(ready))]
+        records_of_points = zip(ready, stored, strict=True)
+        rows = tidy_table([_record(n, each.values, run) for n, (each, run) in enumerate(records_of_points)])
         tables = write_table(rows, folder)
         chosen = best_point(rows, sweep.varied, rule) or {}
         if models is Models.BEST:
@@ -137,7 +145,7 @@ def run_sweep(
     }
     if key is not None:
         result["signed_by"] = key.id
-    costs, promises = _costs(ready), _promises(ready)
+    costs, promises = _costs(ready), _promises(ready, [run.certificate for run in stored])
     if as_json:
         choosing = {"note": wording.SELECTION_NOT_COVERED, "costs": costs}
         promised = [promise.to_json() for promise in promises]
@@ -160,10 +168,14 @@ def _sign_points(store: SweepStore, points: int, key: SigningKey) -> None:
             sign_run(store.point(number), key)
 
 
-def _record(store: SweepStore, number: int, values: Json) -> Json:
-    """A finished point, as a table takes it."""
+def _finished(store: SweepStore, number: int) -> StoredRun:
     stored = store.finished(number)
     assert stored is not None
+    return stored
+
+
+def _record(number: int, values: Json, stored: StoredRun) -> Json:
+    """A finished point, as a table takes it."""
     return {
         "point": number,
         "values": values,
@@ -195,7 +207,12 @@ def _run_missing(
             progress((done + share * wanted) / len(missing))
 
         kept = [
-            replace(ready[number].point, folder=store.point(number), config=_toml(ready[number].config))
+            replace(
+                ready[number].point,
+                seed=store.seed or ready[number].point.seed,
+                folder=store.point(number),
+                config=_toml(ready[number].config),
+            )
             for number in numbers
         ]
         keep = models is not Models.NONE
@@ -215,7 +232,7 @@ def _costs(ready: list[Ready]) -> list[Json]:
     """What trying all points costs against the observer who is promised something, by task and kind of promise."""
     from sordino.report.sweeps import tuning_cost
 
-    groups: dict[Any, list[tuple[Event, int]]] = {}
+    groups: dict[Any, list[tuple[Event, int | FreshSeed | None]]] = {}
     for _, config, task, point in ready:
         total = point.answer.certificate.total(point.answer.promised)
         # Clients of another partition are other clients.
@@ -224,7 +241,7 @@ def _costs(ready: list[Ready]) -> list[Json]:
         event = point.answer.event_for(point.answer.promised, point.plan.rounds)
         groups.setdefault(kind, []).append((event, point.seed))
     costs = []
-    seeds = Counter(each.point.seed for each in ready)
+    seeds = Counter(each.point.seed for each in ready)  # None in all of them: they share a fresh one
     for (_, name, observer, unit, units, relation, delta, assumptions), runs in groups.items():
         shared = any(seeds[seed] > 1 for _, seed in runs)  # also with runs of another kind
         whom = {"task": name, "observer": str(observer), "unit": str(unit), "units": units, "relation": str(relation)}

@@ -118,7 +118,7 @@ class RunSection(Section):
 
     rounds: Annotated[int, _within(1, MOST_ROUNDS, f"must be at least 1, and at most {MOST_ROUNDS:,}")]
     cohort: str = "full"
-    seed: Annotated[int, _within(0, LARGEST_SEED, NO_SUCH_SEED)] = 0
+    seed: Annotated[int | None, _within(0, LARGEST_SEED, NO_SUCH_SEED)] = None  # None: fresh, from the system
     evaluate_every: Annotated[int | None, AT_LEAST_1] = None
     chunk: Annotated[int | None, AT_LEAST_1] = None
     transcript: bool = False

@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from sordino.errors import Refused
+from sordino.keys import require_generator
 from sordino.privacy.privunit import ScalarDPConstants, scalar_dp_constants
 from sordino.pytrees import pytree
 from sordino.types import Event, Key
@@ -41,6 +42,7 @@ class ScalarDP:
 
     def randomize(self, key: Key, norm: jax.Array) -> NoisyNorm:
         """Algorithm 4."""
+        require_generator(key)
         k = self.constants.k
         key_round, key_truth, key_lie = jax.random.split(key, 3)
         kr = k * jnp.clip(norm / self.constants.bound, 0.0, 1.0)

@@ -12,6 +12,7 @@ from sordino.errors import InvalidInput, require
 from sordino.mechanisms import none
 from sordino.mechanisms.request import NoiseContext
 from sordino.planning.arguments import Arguments, usual_delta
+from sordino.planning.grounds import grounded
 from sordino.planning.observers import View, client_views, releases_of, sampling_of
 from sordino.planning.resolved import Figure, ResolvedPlan, Rules
 from sordino.planning.warnings import about_noise, about_sums, counted
@@ -50,7 +51,7 @@ def resolve_clients(plan: Arguments, population: Population) -> ResolvedPlan:
         population=population,
         rules=Rules.of(method, mechanism, trust, plan.cohort, clients),
         trust=trust,
-        certificate=certificate.with_warnings(*warnings),
+        certificate=grounded(plan, certificate).with_warnings(*warnings),
         releases=releases_of(views),
         summary={**_summary(plan, population, method, mechanism), **figures, **beside},
     )

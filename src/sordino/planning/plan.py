@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sordino.errors import InvalidInput, require, require_count
 from sordino.planning.arguments import (
@@ -35,8 +35,7 @@ class Plan(Arguments):
         require(places <= population.clients, "cohort", str(self.cohort), remedy)
         by_record = self.method.privacy.unit is Unit.RECORD
         resolved = resolve_records(self, population) if by_record else resolve_clients(self, population)
-        certificate = replace(resolved.certificate, draws=self.noise.draws(self.trust))
-        return about_data(self, population, replace(resolved, certificate=certificate))
+        return about_data(self, population, resolved)
 
 
 def plan(

@@ -17,6 +17,7 @@ from sordino.errors import require, require_drawable
 from sordino.mechanisms import none
 from sordino.mechanisms.gaussian import OwnGaussian
 from sordino.planning.arguments import Arguments
+from sordino.planning.grounds import grounded
 from sordino.planning.record_clients import RecordClients, record_clients, record_method
 from sordino.planning.record_noise import (
     Costs,
@@ -59,7 +60,7 @@ def resolve_records(plan: Arguments, population: Population) -> ResolvedPlan:
         population=population,
         rules=replace(rules, numbers=clients.numbers()),
         trust=plan.trusted,
-        certificate=certificate.with_warnings(*_warnings(plan, population, clients, noise)),
+        certificate=grounded(plan, certificate).with_warnings(*_warnings(plan, population, clients, noise)),
         releases=_releases(population, clients, noise),
         summary=_summary(plan, population, clients, certificate, method.constants(context)),
     )

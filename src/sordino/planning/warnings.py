@@ -38,7 +38,6 @@ def about_noise(plan: Arguments, clients: int) -> Iterator[Warning]:
     if trust is Trust.LOCAL and plan.rounds > 1:
         yield wording.total_counts(plan.rounds)
     if plan.private:
-        yield wording.simulated_noise(plan.mechanism == "gaussian")
         yield wording.THIS_RUN_ALONE
 
 

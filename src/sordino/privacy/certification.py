@@ -19,7 +19,7 @@ from sordino.privacy.guarantee import Certificate, Guarantee, Scope
 from sordino.privacy.ledger_record import LedgerRecord
 from sordino.privacy.sampling import Full, Sampling, WithoutReplacement
 from sordino.privacy.stated import require_stated
-from sordino.types import Event, Memory, Observer, Relation, Unit, Warning
+from sordino.types import Draws, Event, Memory, Observer, Relation, SeedOrigin, Unit, Warning
 
 _MOST_SAMPLINGS = 3  # listed in the assumptions one by one
 
@@ -90,7 +90,14 @@ def certify_ledger(record: LedgerRecord, delta: float) -> Certificate:
         warnings.append(wording.unfinished(entered, planned))
     if record.recovered:
         warnings.append(wording.recovered(record.recovered))
-    return Certificate(tuple(guarantees), tuple(dict.fromkeys(warnings)))
+    draws, seed = (record.description.get(name) for name in ("draws", "seed"))
+    return Certificate(
+        tuple(guarantees),
+        tuple(dict.fromkeys(warnings)),
+        None if draws is None else Draws.parse(draws),
+        None if seed is None else SeedOrigin.parse(seed),
+        tuple(map(str, record.description.get("assumed_by_all", ()))),
+    )
 
 
 def _unproven(

@@ -190,12 +190,13 @@ class Certificate:
     def compose(cls, *certificates: Certificate) -> Certificate:
         """The guarantees of several runs on the same data together, by basic composition: epsilons and deltas add up.
 
-        The runs must have independent noise, which the result states as an assumption. Figures for one round are left
-        out, because the rounds of different runs differ.
+        The runs must have independent noise, which the result states as an assumption; runs with seeds that were given
+        or shared are refused. Figures for one round are left out, because the rounds of different runs differ.
         """
         require(len(certificates) > 0, "certificates", len(certificates), "give at least one certificate")
         if len(certificates) == 1:
             return certificates[0]
+        _refuse_shared_noise(certificates)
         by_subject = [_totals_by_subject(certificate) for certificate in certificates]
         for other in by_subject[1:]:
             _refuse_different_subjects(by_subject[0], other)
@@ -247,11 +248,17 @@ def _joint_basis(parts: Iterable[Certificate]) -> tuple[Draws | None, SeedOrigin
     parts = tuple(parts)
     draws = {part.draws for part in parts if part.draws is not None}
     known = len(draws) > 0 and all(part.draws is not None for part in parts)
-    by_hand = any(part.seed is SeedOrigin.GIVEN for part in parts)
-    fresh = all(part.seed is SeedOrigin.ENTROPY for part in parts)
-    seed = SeedOrigin.GIVEN if by_hand else SeedOrigin.ENTROPY if fresh else None
+    origins = {part.seed for part in parts}
+    least = (seed for seed in (SeedOrigin.GIVEN, SeedOrigin.SHARED, None, SeedOrigin.ENTROPY) if seed in origins)
+    seed = next(least, None)
     assumptions = _unique(text for part in parts for text in part.assumptions)
     return min(draws, key=_LEAST_PROVEN.index) if known else None, seed, assumptions
+
+
+def _refuse_shared_noise(certificates: tuple[Certificate, ...]) -> None:
+    for certificate in certificates:
+        if certificate.seed in (SeedOrigin.GIVEN, SeedOrigin.SHARED) and any(g.private for g in certificate.guarantees):
+            raise Refused(wording.may_share_noise(certificate.seed), "compose runs that were each made without a seed")
 
 
 Totals: TypeAlias = dict[Subject, list[Guarantee]]

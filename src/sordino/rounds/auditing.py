@@ -22,6 +22,7 @@ import numpy as np
 
 from sordino.bounding import clip
 from sordino.errors import InvalidInput, Refused, require
+from sordino.keys import key_of
 from sordino.mechanisms.qtdl import QtdlRequest
 from sordino.planning import Plan, ResolvedPlan, Rules
 from sordino.privacy.audit import Audit, audit
@@ -73,7 +74,7 @@ def audit_release(
     each = 1 - (1 - confidence) / 2
     shown = []
     for number, v in enumerate(_furthest(limit, d)):
-        keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), number))
+        keys = jax.random.split(jax.random.fold_in(key_of(seed), number))
         other = -v if replaced else jnp.zeros_like(v)
         here, there = (
             np.asarray(_scores(resolved.rules, key, held, v, sampling.sampling_prob, trials=trials))

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from sordino.errors import SordinoError
+from sordino.keys import require_generator
 from sordino.planning.resolved import Rules
 from sordino.rounds import engine
 from sordino.rounds.engine import ProgramSpec, RoundState, Shared
@@ -21,6 +22,7 @@ def debug_rounds(
     rules: Rules, records: Records, state: RoundState, key: Key, first: int, *, spec: ProgramSpec, rounds: int
 ) -> RoundState:
     """What `engine.run_rounds` computes, slowly; a failure or a non-finite update names round, client and stage."""
+    require_generator(key)
     with jax.disable_jit():  # a loss may print, compare and stop in a debugger
         for number in range(first, first + rounds):
             state = _debug_round(rules, records, state, key, number, spec)

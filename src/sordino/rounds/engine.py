@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from sordino.algorithms.local import ClientData
+from sordino.keys import require_generator
 from sordino.models import Batch
 from sordino.planning.cohort import Cohort
 from sordino.planning.resolved import Rules
@@ -104,6 +105,7 @@ def run_round(
     rules: Rules, records: Records, state: RoundState, key: Key, k: jax.Array, spec: ProgramSpec
 ) -> tuple[RoundState, RoundInfo]:
     """One round: cohort, clients, noise, server."""
+    require_generator(key)
     client_ids, present = spec.cohort.draw(round_key(key, k, COHORT), spec.population)
     received = spec.for_each_run(lambda rules, server: rules.method.broadcast(server))(rules, state.server)
     shared = Shared(rules, records, received, key, k)
@@ -235,20 +237,25 @@ def _run_chunks(
     return summed, jax.tree.map(joined, new), jax.tree.map(joined, sent)
 
 
+def data_of(client: jax.Array, shared: Shared, spec: ProgramSpec) -> ClientData:
+    """One client's records and numbers."""
+    records, numbers = shared.records, jax.tree.map(lambda leaf: leaf[client], shared.rules.numbers)
+    start, size = records.start[client], records.size[client]
+    return ClientData(spec.loss, records.x, records.y, start, size, spec.largest, numbers, spec.augment)
+
+
 def run_client(
     client: jax.Array, present: jax.Array, state: PyTree, shared: Shared, *, spec: ProgramSpec
 ) -> tuple[Sums, PyTree, PyTree]:
     """One client's turn, as terms of the sums. An absent client counts for nothing and keeps its state."""
-    rules, records, received, key, k = shared
-    numbers = jax.tree.map(lambda leaf: leaf[client], rules.numbers)
-    start, size = records.start[client], records.size[client]
-    data = ClientData(spec.loss, records.x, records.y, start, size, spec.largest, numbers, spec.augment)
+    rules, _, received, key, k = shared
+    data = data_of(client, shared, spec)
     keys = ClientKeys(
         jax.random.fold_in(round_key(key, k, CLIENT), client),
         jax.random.fold_in(round_key(key, k, LOCAL_NOISE), client),
     )
     message, new_state, info = client_turn(rules, keys, received, state, data)
-    sums = tally(rules, message, numbers), _as_terms(info)
+    sums = tally(rules, message, data.numbers), _as_terms(info)
     sums = jax.tree.map(lambda leaf: jnp.where(present, leaf, jnp.zeros_like(leaf)), sums)
     new_state = jax.tree.map(lambda new, old: jnp.where(present, new, old), new_state, state)
     return sums, new_state, rules.mechanism.read(message.vector) if spec.transcript else None

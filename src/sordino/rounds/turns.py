@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from sordino.algorithms.local import ClientData
 from sordino.errors import SordinoError
+from sordino.keys import require_generator
 from sordino.planning.resolved import Rules
 from sordino.types import Aggregate, BoundInfo, Key, Message, Placement, PyTree, Scalar, Vector
 
@@ -54,6 +55,7 @@ def client_turn(
     rules: Rules, keys: ClientKeys, received: PyTree, state: PyTree, data: ClientData
 ) -> tuple[Message, PyTree, ClientInfo]:
     """All that one client does in a round -> all that leaves it, its state, and what is for its own eyes only."""
+    _require_generators(keys)
     method, mechanism = rules.method, rules.mechanism.for_client(data.numbers)
     bounded, after, bounding = method.client(keys.training, received, state, data)
     limit = method.limit(received, data.numbers)
@@ -96,6 +98,7 @@ def server_turn(rules: Rules, keys: ServerKeys, state: PyTree, total: Aggregate)
 
     `total` is the sum of the `tally` of every message; its cohort is the number of clients that answered.
     """
+    _require_generators(keys)
     method = rules.method
     _require_length(rules, state, total.sum)
     if rules.placement is Placement.ON_SUM:
@@ -108,6 +111,11 @@ def server_turn(rules: Rules, keys: ServerKeys, state: PyTree, total: Aggregate)
     cohort: Scalar = answered if rules.planned_cohort is None else rules.planned_cohort
     state, info = method.server(keys.step, state, total._replace(cohort=cohort))
     return state, ServerInfo(info, total.sum)
+
+
+def _require_generators(keys: ClientKeys | ServerKeys) -> None:
+    for name, key in keys._asdict().items():
+        require_generator(key, f"keys.{name}")
 
 
 def _require_length(rules: Rules, state: PyTree, total: jax.Array) -> None:

@@ -17,10 +17,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sordino.keys import key_of
 from sordino.planning import Plan, ResolvedPlan, Rules
 from sordino.rounds.engine import ProgramSpec, RoundInfo, RoundState, run_round, run_rounds
 from sordino.runs.identity import digest_of, identity_of_program, without_addresses
-from sordino.runs.point import Point, key_of
+from sordino.runs.point import Point
 from sordino.runs.setup import (
     client_bytes,
     equal_chunk,
@@ -200,7 +201,7 @@ def make_blocks(
     programs: dict[tuple[ProgramSpec, int, Hashable], list[int]] = {}
     for number, point in enumerate(points):
         spec = spec_of(point.plan, point.answer, task, chunk=1, transcript=transcript)
-        programs.setdefault((spec, point.plan.rounds, _structure(point.answer)), []).append(number)
+        programs.setdefault((spec, point.plan.rounds, structure_of(point.answer)), []).append(number)
     blocks = []
     for (spec, rounds, _), numbers in programs.items():
         for seeds, table in _tables(points, numbers):
@@ -222,7 +223,7 @@ def _tables(points: Sequence[Point], numbers: Sequence[int]) -> Iterator[tuple[l
     """Seeds that have the same numbers, and their points as [seed, member]."""
     of_seed: dict[int, list[int]] = {}
     for number in numbers:
-        of_seed.setdefault(points[number].seed, []).append(number)
+        of_seed.setdefault(points[number].bits, []).append(number)
     alike: dict[Hashable, list[int]] = {}
     for seed, members in of_seed.items():
         alike.setdefault(tuple(_leaves(points[number].answer) for number in members), []).append(seed)
@@ -238,7 +239,7 @@ def _shape(shape: tuple[int, ...], plan: Plan, task: Task, at_a_time: int | None
     if at_a_time is None and jax.default_backend() == "cpu":
         width = min(members, ON_A_CPU)
         return 1, width, equal_chunk(places, clients // width)
-    kept = jax.eval_shape(lambda: initial_state(plan.method, task, jax.random.key(0)))
+    kept = jax.eval_shape(lambda: initial_state(plan.method, task, key_of(0)))
     states = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(kept))
     # On an accelerator a point more costs little as long as there is room; chunks make up for what does not fit.
     most = at_a_time or max(1, min(int(4 * memory_budget() / states), 4 * clients // places, MOST))
@@ -253,7 +254,7 @@ def _pieces(length: int, most: int) -> list[list[int]]:
     return [[min(i, length - 1) for i in range(start, start + size)] for start in range(0, length, size)]
 
 
-def _structure(resolved: ResolvedPlan) -> Hashable:
+def structure_of(resolved: ResolvedPlan) -> Hashable:
     """What makes a program: the kinds of things, and the shapes of their numbers."""
     leaves, structure = jax.tree.flatten(resolved.rules)
     return structure, tuple((np.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)

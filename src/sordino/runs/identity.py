@@ -20,6 +20,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 import sordino
+from sordino.keys import key_of
 from sordino.models.model import Batch
 from sordino.runs.metrics import environment
 from sordino.runs.point import Point
@@ -51,13 +52,13 @@ def fingerprint(point: Point, task: Task, transcript: bool) -> str:
 @jax.jit
 def _drawn() -> tuple[jax.Array, jax.Array]:
     """Some words and normals: other settings or versions of JAX would draw other noise."""
-    key_bits, key_normal = jax.random.split(jax.random.fold_in(jax.random.key(0), 1))
+    key_bits, key_normal = jax.random.split(jax.random.fold_in(key_of(0), 1))
     return jax.random.bits(key_bits, (8,)), jax.random.normal(key_normal, (8,))
 
 
 def identity_of_task(task: Task) -> bytes:
     """Records, test set, loss, changes to images, and what computes them."""
-    key, x, y = jax.random.key(0), task.records.x[:1], task.records.y[:1]
+    key, x, y = key_of(0), task.records.x[:1], task.records.y[:1]
     programs = [jax.make_jaxpr(jax.grad(task.loss))(task.initial(key), Batch(x, y, jnp.ones(1)))]
     if task.augment is not None:
         programs.append(jax.make_jaxpr(task.augment)(key, x))
@@ -71,6 +72,11 @@ def identity_of_program(program: ClosedJaxpr, *, callbacks: bool = False) -> byt
     """A traced program: its text and the constants that it holds, as the numbers of an optimiser object."""
     text = without_addresses(program.pretty_print(use_color=False))
     return digest_of(text, list(_constants(program.jaxpr, program.consts, callbacks)))
+
+
+def constants_of(program: ClosedJaxpr) -> Iterator[Any]:
+    """The arrays that a traced program holds, and that are none of its arguments."""
+    return _constants(program.jaxpr, program.consts, callbacks=False)
 
 
 def without_addresses(text: str) -> str:

@@ -185,7 +185,7 @@ class _Training:
             if number in self._stores:
                 self._stores[number].finish(params if self._session.options.models else None, seconds)
             kept = np.stack([each[place] for each in self._iterates]) if self._iterates else None
-            certificate = self._points[number].answer.certificate
+            certificate = self._points[number].certificate
             runs[number] = Run(params, self._history[number], certificate, seconds, self._transcripts or None, kept)
         if self._stores and len(self._session.points) > 1:  # a single run can be resumed, to show its end again
             self._checkpoint.remove()

@@ -6,9 +6,10 @@ CONFIG, CERTIFICATE, ENVIRONMENT = "config.toml", "certificate.json", "environme
 LEDGER, METRICS, MODEL, CHECKPOINT = "ledger.jsonl", "metrics.jsonl", "model.safetensors", "checkpoint.npz"
 HEAD = f"{LEDGER}.head"
 POINTS = "points"
-# A digest of records and seed. It is not in the ledger, which others may see: it would let them check a guess of the
-# records, and the seed gives the noise away.
+# A digest of records and seed, for its owner's eyes only. It is not in the ledger, which others may see: it would let
+# them check a guess of the records, or of a seed that was given.
 RECORDS = "records.sha256"
+SEED = "seed.private"  # a fresh seed
 SALT = "digests.salt"  # of the digests of secret files
 SIGNATURE = "signature.dsse.json"
 

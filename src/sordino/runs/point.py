@@ -9,19 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from sordino.errors import LARGEST_SEED, NO_SUCH_SEED, require
+from sordino.errors import require
 from sordino.planning import Plan, ResolvedPlan
+from sordino.privacy import wording
 from sordino.privacy.guarantee import Certificate
+from sordino.runs.seeds import FreshSeed
 from sordino.tasks import Task
-from sordino.types import Key, PyTree
+from sordino.types import PyTree, SeedOrigin, Warning
 
 Row: TypeAlias = dict[str, Any]  # one line of metrics
-Seed: TypeAlias = int | jax.Array  # a number, or a key of JAX
-GENERATOR = "threefry2x32"
 Progress: TypeAlias = Callable[[Row], None]
 
 
@@ -30,13 +28,28 @@ class Point:
     """A plan with its seed; perhaps resolved already, and with a folder that keeps the run."""
 
     plan: Plan
-    seed: int = 0
+    seed: int | FreshSeed | None = None  # None: a fresh one is drawn when the point runs
     resolved: ResolvedPlan | None = None
     folder: Path | None = None
     config: str | None = None  # the run file, for the folder
+    about_code: tuple[Warning, ...] = ()  # warnings about functions that hold arrays of their own
 
     def __post_init__(self) -> None:
-        require(0 <= self.seed < 2**64, "seed", self.seed, "must lie in [0, 2^64)")
+        if isinstance(self.seed, int):
+            require(0 <= self.seed < 2**64, "seed", self.seed, "must lie in [0, 2^64)")
+
+    @property
+    def bits(self) -> int:
+        """The seed as a number, for the engine alone."""
+        assert self.seed is not None, "a point gets its seed before it runs"
+        return self.seed.bits if isinstance(self.seed, FreshSeed) else self.seed
+
+    @property
+    def origin(self) -> SeedOrigin:
+        """Where the seed comes from."""
+        if not isinstance(self.seed, FreshSeed):
+            return SeedOrigin.ENTROPY if self.seed is None else SeedOrigin.GIVEN
+        return SeedOrigin.SHARED if self.seed.shared else SeedOrigin.ENTROPY
 
     def for_task(self, task: Task) -> Point:
         """The same point, resolved for the task."""
@@ -51,6 +64,14 @@ class Point:
         """The resolved plan."""
         assert self.resolved is not None, "Point.for_task resolves the plan"
         return self.resolved
+
+    @property
+    def certificate(self) -> Certificate:
+        """What the run promises: the plan's certificate, with what is known once there is a seed and a loss."""
+        planned = self.answer.certificate
+        alone = wording.run_alone(self.origin)
+        warnings = [alone if warning.code == alone.code else warning for warning in planned.warnings]
+        return dataclasses.replace(planned, seed=self.origin, warnings=(*warnings, *self.about_code))
 
 
 @dataclass(frozen=True)
@@ -73,27 +94,3 @@ class Run:
     def diverged(self) -> bool:
         """Whether the model was lost: its test loss is not a number."""
         return not math.isfinite(self.history[-1]["test_loss"])
-
-
-def as_seed(seed: Seed) -> int:
-    """A seed as a whole number of 64 bits: an integer is itself, a key of JAX is its two words.
-
-    Integers of more than 32 bits are refused, since `jax.random.key` would repeat the noise of another seed for them.
-    """
-    if not isinstance(seed, jax.Array):
-        whole = isinstance(seed, int | np.integer) and not isinstance(seed, bool)
-        require(whole, "seed", seed, "must be an integer, or a key of JAX")
-        require(0 <= seed <= LARGEST_SEED, "seed", seed, NO_SUCH_SEED)
-        return int(seed)
-    typed = jnp.issubdtype(seed.dtype, jax.dtypes.prng_key) and seed.shape == ()
-    require(typed, "seed", seed.dtype, "give an integer, or one key as jax.random.key makes it")
-    kind = str(jax.random.key_impl(seed))
-    require(kind == GENERATOR, "seed", kind, f"keys of another generator than {GENERATOR} are not supported")
-    high, low = (int(word) for word in jax.random.key_data(seed))
-    return (high << 32) | low
-
-
-def key_of(seed: int) -> Key:
-    """The key of a seed: `jax.random.key(seed)` of the one generator that noise is analysed for."""
-    words = jnp.array([seed >> 32, seed & 0xFFFFFFFF], jnp.uint32)
-    return jax.random.wrap_key_data(words, impl=GENERATOR)

@@ -1,8 +1,8 @@
 """The folder of a run, of a point of a sweep, and of a sweep: created, opened, locked, written and read here alone.
 
     runs/<name>/                config.toml certificate.json environment.json ledger.jsonl metrics.jsonl
-                                model.safetensors checkpoint.npz records.sha256 digests.salt
-    runs/<name>/points/00007/   the same for every point of a sweep
+                                model.safetensors checkpoint.npz records.sha256 seed.private digests.salt
+    runs/<name>/points/00007/   the same for every point of a sweep, but for a fresh seed, which all points share
 
 The ledger is written before a segment of rounds runs, since the segment releases all of its rounds. A run that was
 killed and is resumed repeats rounds with the same keys, which releases the same messages again and nothing new; the
@@ -46,6 +46,7 @@ from sordino.runs.names import (
     RECORDS,
 )
 from sordino.runs.point import Point, Row
+from sordino.runs.seeds import FreshSeed
 from sordino.tasks import Task
 
 Json: TypeAlias = dict[str, Any]
@@ -131,7 +132,7 @@ class RunStore:
         releases = _releases(point, name)
         folder.mkdir(parents=True, exist_ok=True)
         salt, config = new_salt(), None if point.config is None else point.config.encode()
-        certificate = _as_json(point.answer.certificate.to_json())
+        certificate = _as_json(point.certificate.to_json())
         digests = {
             CERTIFICATE: plain_digest(certificate),
             CONFIG: None if config is None else salted_digest(config, salt),
@@ -142,8 +143,11 @@ class RunStore:
             if config is not None:
                 write_atomically(folder / CONFIG, config)
             write_atomically(folder / CERTIFICATE, certificate)
-            write_atomically(folder / ENVIRONMENT, _as_json(environment() | {"seed": point.seed}))
-            write_atomically(folder / RECORDS, identity.hex().encode())
+            given = point.seed if isinstance(point.seed, int) else None  # a fresh seed is named nowhere
+            write_atomically(folder / ENVIRONMENT, _as_json(environment() | {"seed": given}))
+            write_atomically(folder / RECORDS, identity.hex().encode(), private=True)
+            if isinstance(point.seed, FreshSeed) and not point.seed.shared:
+                point.seed.write(folder)
 
         ledger = Ledger.create(
             folder / LEDGER,
@@ -174,7 +178,7 @@ class RunStore:
         _require_same_records(folder, identity.hex(), "resume", otherwise)
         stated = Certificate.from_json(_read_json(folder / CERTIFICATE))
         remedy = f"{CERTIFICATE} is not that of the plan: restore it, or choose another name"
-        require(stated == point.answer.certificate, "resume", str(folder), remedy)
+        require(stated == point.certificate, "resume", str(folder), remedy)
         require_first_files(folder, record)
         entered = max((entry.rounds.stop for entry in entries if entry.rounds is not None), default=0)
         return cls(folder, Ledger.open(folder / LEDGER), releases, entered, record.longest)
@@ -235,9 +239,14 @@ class RunStore:
 class SweepStore:
     """The folder of a sweep, which this process alone writes to until it closes the store."""
 
-    def __init__(self, folder: Path, config: str, records: bytes) -> None:
-        """Make the folder, or take it up again if it holds the same sweep and no other process is at it."""
+    def __init__(self, folder: Path, config: str, records: bytes, *, seeded: bool) -> None:
+        """Make the folder, or take it up again if it holds the same sweep and no other process is at it.
+
+        `seeded` says that the file names seeds. If it does not, all points share a fresh one (`seed`): the engine runs
+        points of one seed together.
+        """
         self.folder = folder
+        self.seed: FreshSeed | None = None
         require(not (folder / LEDGER).exists(), "run", str(folder), "holds a single run: choose another name")
         self._require_same(config, records)
         (folder / POINTS).mkdir(parents=True, exist_ok=True)
@@ -245,8 +254,10 @@ class SweepStore:
         self._lock.__enter__()
         try:
             self._require_same(config, records)  # another process may have been first
-            write_atomically(folder / RECORDS, records.hex().encode())
-            write_atomically(folder / CONFIG, config.encode())
+            if not seeded:
+                self.seed = self._fresh_seed()
+            write_atomically(folder / RECORDS, records.hex().encode(), private=True)
+            write_atomically(folder / CONFIG, config.encode())  # last: it says that the sweep has begun
         except BaseException:
             self.__exit__()
             raise
@@ -274,6 +285,13 @@ class SweepStore:
         for folder in point_folders(self.folder):
             if int(folder.name) not in numbers:
                 (folder / MODEL).unlink(missing_ok=True)
+
+    def _fresh_seed(self) -> FreshSeed:
+        if (self.folder / CONFIG).exists():
+            return FreshSeed.read(self.folder, "run", shared=True)
+        seed = FreshSeed.draw(shared=True)
+        seed.write(self.folder)
+        return seed
 
     def _require_same(self, config: str, records: bytes) -> None:
         kept = self.folder / CONFIG
@@ -328,7 +346,7 @@ def _description(point: Point, task: Task, name: str, transcript: bool) -> Json:
 
     Others may see it: it holds neither the seed nor anything about the records, not even how many a client has.
     """
-    certificate = point.answer.certificate
+    certificate = point.certificate
     totals = certificate.totals
     return {
         "task": task.name,
@@ -338,6 +356,9 @@ def _description(point: Point, task: Task, name: str, transcript: bool) -> Json:
         "run": name,
         "assumptions": {str(total.observer): list(total.assumptions) for total in totals},
         "warnings": [[warning.code, warning.message] for warning in certificate.warnings],
+        "draws": certificate.draws,
+        "seed": certificate.seed,  # where it comes from
+        "assumed_by_all": list(certificate.assumptions),
         "fingerprint": fingerprint(point, task, transcript),
     }
 

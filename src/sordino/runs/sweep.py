@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from sordino.errors import require
 from sordino.planning import Plan, ResolvedPlan
 from sordino.runs.blocks import make_blocks
+from sordino.runs.constants import with_warnings
 from sordino.runs.loop import Options, OutOfTime, Session, SweepProgress, run_block
-from sordino.runs.point import Point, Progress, Run, Seed, as_seed
+from sordino.runs.names import LEDGER
+from sordino.runs.point import Point, Progress, Run
+from sordino.runs.seeds import FreshSeed, Seed, as_seed
 from sordino.tasks import Task
 
 
@@ -16,7 +21,7 @@ def simulate(
     plan: Plan,
     task: Task,
     *,
-    seed: Seed = 0,
+    seed: Seed | None = None,
     evaluate_every: int | None = None,
     chunk: int | None = None,
     transcript: bool = False,
@@ -32,7 +37,8 @@ def simulate(
     Args:
       plan: from `so.plan`.
       task: from `so.task`.
-      seed: of everything that is random in the run: an integer, or a key of JAX.
+      seed: of everything that is random in the run: an integer, or a key of JAX, for experiments. Whoever knows it can
+        take the noise off. If left out, 64 fresh bits from the operating system.
       evaluate_every: rounds between evaluations (about twenty, if left out); the last five rounds are always seen.
       chunk: clients that are trained at a time; chosen from the memory, if left out.
       transcript: keep every message of every client, for audits.
@@ -46,8 +52,8 @@ def simulate(
     options = Options(
         evaluate_every=evaluate_every, chunk=chunk, transcript=transcript, iterates=iterates, resume=resume
     )
-
-    (run,) = _run([Point(plan, as_seed(seed), resolved, folder, config)], task, options, on_row=progress)
+    given = None if seed is None else as_seed(seed)
+    (run,) = _run([Point(plan, given, resolved, folder, config)], task, options, on_row=progress)
     return run
 
 
@@ -62,7 +68,7 @@ def sweep(
     """Run every point on a task.
 
     Args:
-      points: plans with their seeds; `so.plan` makes a plan.
+      points: plans with their seeds; `so.plan` makes a plan. A point without a seed gets a fresh one of its own.
       task: from `so.task`.
       options: see `Options`.
       progress: called with the share of the work that is done.
@@ -83,7 +89,7 @@ def _run(
     on_share: SweepProgress | None = None,
     finished: Callable[[int, Run], None] | None = None,
 ) -> list[Run]:
-    points = [point.for_task(task) for point in points]
+    points = with_warnings([_with_seed(point, options).for_task(task) for point in points], task)
     at_a_time = 1 if options.transcript else options.at_a_time
     blocks = make_blocks(points, task, chunk=options.chunk, at_a_time=at_a_time, transcript=options.transcript)
     blocks = [block for block in blocks if any(number not in options.skip for number in block.numbers)]
@@ -98,3 +104,14 @@ def _run(
                 if finished is not None:
                     finished(number, run)
     return [runs[number] for number in sorted(runs)]
+
+
+def _with_seed(point: Point, options: Options) -> Point:
+    """The point with a seed: its own, the one that its folder began with, or a fresh one."""
+    if point.seed is not None:
+        return point
+    require(options.unfinished is None, "unfinished", str(options.unfinished), "runs that go on there need a seed")
+    begun = point.folder is not None and options.resume is not False and (point.folder / LEDGER).exists()
+    if begun and point.folder is not None:
+        return replace(point, seed=FreshSeed.read(point.folder, "resume"))
+    return replace(point, seed=FreshSeed.draw())

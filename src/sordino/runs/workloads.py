@@ -24,6 +24,7 @@ from sordino.algorithms.fedavg import fedavg
 from sordino.bounding import clip
 from sordino.data import FederatedData
 from sordino.errors import InvalidInput
+from sordino.keys import key_of
 from sordino.models import get
 from sordino.planning import Rules, plan
 from sordino.rounds import engine
@@ -96,7 +97,7 @@ def prepare(workload: Workload, *, rounds: int = 1, seed: int = 0, sampler: str 
     resolved = planned.resolve(task.population)
     chunk = choose_chunk(task, planned)
     spec = spec_of(planned, resolved, task, chunk=chunk)
-    key = jax.random.key(seed)
+    key = key_of(seed)
     state = initial_state(method, task, key)
     fixed = (resolved.rules, jax.block_until_ready(task.records), state, key)
     started = time.perf_counter()

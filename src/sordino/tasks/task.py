@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from sordino.data import FederatedData
 from sordino.errors import InvalidInput, require
+from sordino.keys import key_of
 from sordino.models import Batch, FlatLoss, Model, flat
 from sordino.tasks.population import DataFacts, Population
 from sordino.types import Augment, Key, PyTree, Vector
@@ -185,7 +186,7 @@ class Task:
 
     @cached_property
     def _flat(self) -> tuple[Vector, Callable[[Vector], PyTree]]:
-        return flat(self.model, jax.random.key(0))
+        return flat(self.model, key_of(0))
 
 
 @functools.partial(jax.jit, static_argnames=("predict", "batch"))

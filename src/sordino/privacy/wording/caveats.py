@@ -6,10 +6,10 @@ An assumption is a clause, printed after the word "assuming". A warning is a sta
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from sordino.privacy.wording.figures import format_epsilon
-from sordino.types import Observer, Relation, Unit, Warning
+from sordino.types import Observer, Relation, SeedOrigin, Unit, Warning
 
 # --- Assumptions -----------------------------------------------------------------------------------------------------
 
@@ -18,6 +18,9 @@ ASSUME_OTHERS_ADD_NOISE = "every other client adds its noise and keeps it secret
 ASSUME_OTHERS_HONEST = f"{ASSUME_OTHERS_ADD_NOISE}, and is not the model user itself"
 ASSUME_SERVER_TRUSTED = "the server adds the noise and keeps updates to itself"
 ASSUME_HONEST_SHUFFLER = "the shuffler is honest and the other clients add their noise"
+ASSUME_OWN_RECORDS = (
+    "each client's message depends on its own records and on what the server sends, and on nothing else"
+)
 ASSUME_SAME_DATA = "all composed runs use the same data, held by the same clients"
 ASSUME_INDEPENDENT_RUNS = "the composed runs draw their noise and their samples independently, without a shared seed"
 
@@ -137,23 +140,38 @@ def total_counts(rounds: int) -> Warning:
     return Warning("total-counts", text)
 
 
-def simulated_noise(gaussian: bool) -> Warning:
-    """Every simulated private run."""
-    tails = ", truncated near 5 to 6 standard deviations" if gaussian else ""
-    return Warning(
-        "simulated-noise",
-        f"Simulated noise: float32{tails}, reproducible from the seed. Do not publish or reuse the seed: anyone who "
-        "knows it, or sees another run with it, can remove the noise. Sums are rounded to float32. A deployed release "
-        "needs a secure generator.",
-    )
-
-
 THIS_RUN_ALONE = Warning(
     "this-run-alone", "The certificate covers this run only. Other runs on the same data add to the privacy loss."
 )
 COMPOSED_RUNS_ALONE = Warning(
     "this-run-alone", "The certificate covers the composed runs only. Others on the same data add to the privacy loss."
 )
+
+
+def run_alone(seed: SeedOrigin | None) -> Warning:
+    """The same of a run: with a seed that another run may have, the runs' noise is one and may cancel."""
+    if seed not in (SeedOrigin.GIVEN, SeedOrigin.SHARED):
+        return THIS_RUN_ALONE
+    whose = "Runs with the same seed" if seed is SeedOrigin.GIVEN else "The points of its sweep have one seed and"
+    share = f"{whose} share their noise, and together reveal what it hides."
+    return Warning("this-run-alone", f"The certificate covers this run only. {share}")
+
+
+def may_share_noise(seed: SeedOrigin | None) -> str:
+    """Why certificates are not composed."""
+    origin = "was given by hand" if seed is SeedOrigin.GIVEN else "is that of all points of its sweep"
+    return f"the seed of a run {origin}, so that the runs may share their noise, and together reveal what it hides"
+
+
+def holds_constants(kind: str, name: str, sizes: Iterable[int]) -> Warning:
+    """`kind`: "loss"; `name`: "my_loss"; `sizes`: the numbers of each array that it closes over."""
+    several = list(sizes)
+    listed = ", ".join(f"{size:,}" for size in several)
+    arrays, it = (f"an array of {listed}", "it was") if len(several) == 1 else (f"arrays of {listed}", "they were")
+    text = (
+        f"The {kind} `{name}` holds {arrays} numbers of its own: if {it} computed from clients' data, no figure holds."
+    )
+    return Warning("holds-constants", text)
 
 
 def step_size_cost(without: float, total: float, share: float) -> Warning:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from sordino.privacy.wording.figures import format_delta, format_epsilon
+from sordino.privacy.wording.plain import assumptions_line, draws_line, glossary, plain_paragraph, seed_line
 from sordino.types import Observer, Warning
 
 if TYPE_CHECKING:  # guarantee.py prints itself through this module
@@ -40,14 +41,19 @@ def total_sentence(guarantee: Guarantee) -> str:
 
 
 def certificate_text(certificate: Certificate) -> str:
-    """A line for each guarantee and each warning; many clients' own guarantees become one line per observer."""
+    """Plain words first, then a line for each guarantee and each warning, a glossary, and what all figures assume.
+
+    Many clients' own guarantees become one line per observer.
+    """
     single = {g.subject for g in certificate.guarantees if g.scope == "all rounds" and g.rounds == 1}
     # Over a single round the total and the figure for one round are the same: only the total is printed.
     shown = [g for g in certificate.guarantees if g.scope == "all rounds" or g.subject not in single]
     few = len({g.client for g in shown if g.client is not None}) <= MOST_CLIENTS
     lines = [guarantee_sentence(g) for g in shown if few or g.client is None]
     lines += [] if few else _client_ranges(shown)
-    return "\n".join([*lines, *map(warning_line, certificate.warnings)])
+    before = [seed_line(certificate), plain_paragraph(certificate), draws_line(certificate)]
+    after = [*map(warning_line, certificate.warnings), glossary(shown), assumptions_line(certificate.assumptions)]
+    return "\n".join(filter(None, [*before, *lines, *after]))
 
 
 def warning_line(warning: Warning, about: str = "") -> str:
@@ -55,16 +61,25 @@ def warning_line(warning: Warning, about: str = "") -> str:
     return f"warning ({warning.code}){about}: {warning.message}"
 
 
-def comparison_warnings(certificates: Mapping[str, Certificate]) -> list[str]:
-    """Each warning of several methods' certificates once, with the names of the methods that it concerns."""
+def comparison_notes(certificates: Mapping[str, Certificate]) -> list[str]:
+    """What several methods' certificates say beside their figures: each line once.
+
+    Warnings, and the lines about noise, name the methods that they concern.
+    """
     methods: dict[Warning, list[str]] = {}
+    noises: dict[str, list[str]] = {}
     for name, certificate in certificates.items():
+        noises.setdefault(draws_line(certificate), []).append(name)
         for warning in certificate.warnings:
             methods.setdefault(warning, []).append(name)
-    return [
+    seeds = dict.fromkeys(map(seed_line, certificates.values()))
+    drawn = [line if len(noises) == 1 else f"{', '.join(names)}: {line}" for line, names in noises.items() if line]
+    warnings = [
         warning_line(warning, ", all" if len(names) == len(certificates) else f", {', '.join(names)}")
         for warning, names in methods.items()
     ]
+    assumed = dict.fromkeys(text for certificate in certificates.values() for text in certificate.assumptions)
+    return [*filter(None, [*seeds, *drawn, *warnings, assumptions_line(assumed)])]
 
 
 def _client_ranges(guarantees: Sequence[Guarantee]) -> list[str]:

@@ -1,0 +1,15 @@
+"""What all figures of a plan's certificate rest on: how its noise is drawn, and what is assumed of every client."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sordino.planning.arguments import Arguments
+from sordino.privacy import wording
+from sordino.privacy.guarantee import Certificate
+
+
+def grounded(plan: Arguments, certificate: Certificate) -> Certificate:
+    """The certificate of a plan with its grounds; without noise there is nothing to rest on anything."""
+    assumptions = (wording.ASSUME_OWN_RECORDS,) if plan.private else ()
+    return replace(certificate, draws=plan.noise.draws(plan.trust), assumptions=assumptions)
