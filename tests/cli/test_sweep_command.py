@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from pyarrow import parquet
 
 import sordino as so
+from sordino.errors import Refused
 from sordino.privacy import wording
 from sordino.privacy.events import Gaussian, Repeated
 from sordino.report.sweeps import best_point, plot_heat_map, rule_for, tidy_table, tuning_cost, write_table
@@ -493,3 +494,34 @@ def test_a_heat_map_tells_what_was_lost_from_what_was_not_tried(tmp_path, monkey
     ]
     assert plot_heat_map(tidy_table(records), ("a.lr", "b.C"), "accuracy-last", tmp_path / "map.png")
     assert sorted(said) == [(0, 0, "25"), (0, 1, "lost"), (1, 0, ""), (1, 1, "50")]
+
+
+# --- Without a seed -------------------------------------------------------------------------------------------------
+
+
+def test_points_without_a_seed_share_a_fresh_one_that_only_their_owner_can_read(run, file, tmp_path):
+    file.write_text(CONFIG.replace("seed = [0, 7]\n", ""))
+    arguments = ("run", str(file), "--runs", str(tmp_path), "--name", "x", "--set", "bound.clip=1.0")
+    result = json.loads(run(*arguments, "--json").stdout)
+    folder = tmp_path / "x"
+    seed = (folder / "seed.private").read_text().strip()
+    assert not list((folder / "points").rglob("seed.private"))
+    others = [path for path in folder.rglob("*") if path.is_file() and path.name != "seed.private"]
+    assert not [
+        path for path in others if any(s in path.read_bytes() for s in (seed.encode(), str(int(seed, 16)).encode()))
+    ]
+    (cost,) = result["choosing"]["costs"]
+    assert cost["shared_noise"]
+    assert cost["epsilon_of_all_runs"] == "inf"
+    assert {promise["seed"] for promise in result["promises"]} == {"shared"}
+    assert [row["seed"] for row in result["rows"]] == [None, None]
+    assert "add to the privacy loss" not in json.dumps(result)
+    stored = [RunStore.read(folder / "points" / f"{n:05d}").certificate for n in range(2)]
+    with pytest.raises(Refused, match="share their noise"):
+        so.Certificate.compose(*stored)
+    before = kept_points(folder)
+    shutil.rmtree(folder / "points" / "00001")
+    run(*arguments)
+    assert {name: metrics for name, (metrics, _) in kept_points(folder).items()} == {
+        name: metrics for name, (metrics, _) in before.items()
+    }

@@ -103,7 +103,7 @@ def test_a_noise_multiplier_is_that_of_the_lattice(relation):
 def test_a_certificate_says_how_noise_is_drawn(options, draws):
     certificate = so.plan(FEDAVG, rounds=2, **options).resolve(Population(10, 100)).certificate
     assert certificate.draws is draws
-    assert certificate.to_json()["noise"] == draws
+    assert certificate.to_json()["draws"] == draws
     assert so.privacy.Certificate.from_json(certificate.to_json()) == certificate
 
 

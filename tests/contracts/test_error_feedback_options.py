@@ -158,7 +158,7 @@ def test_a_noisy_start_is_a_release_like_every_other(tmp_path):
     task = so.task("robust-regression", clients=4, d=3, records=5)
     ours = method(memory="noisy", memory_clip=1.0, memory_rounds=2)
     plan = so.plan(ours, rounds=6, noise_multiplier=4.0, trust="local", delta=1e-5)
-    run = so.simulate(plan, task, folder=tmp_path / "run", evaluate_every=3)
+    run = so.simulate(plan, task, seed=0, folder=tmp_path / "run", evaluate_every=3)
     record = read_ledger(tmp_path / "run" / "ledger.jsonl")
     assert record.rounds(Observer.SERVER) == 6
     spent = so.epsilon_of(record.spent(Observer.SERVER), 1e-5, record.relation)

@@ -27,6 +27,20 @@ def test_nothing_is_looked_up_by_name_on_our_nouns():
     assert not [path for path, text in TEXTS.items() if "hasattr(" in text]
 
 
+def test_one_place_makes_keys():
+    """Elsewhere JAX's default generator, which the environment can change, would make them."""
+    root = SOURCE.parents[1]
+    places = [*FILES, *(path for name in ("bench", "experiments") for path in (root / name).rglob("*.py"))]
+    called = {"key", "PRNGKey", "wrap_key_data"}
+    found = {
+        path.name
+        for path in places
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr in called and ast.unparse(node.value) == "jax.random"
+    }
+    assert found == {"keys.py"}
+
+
 def test_the_trunk_is_typed():
     assert sum(text.count(": Any") for text in TEXTS.values()) < 60
 

@@ -114,7 +114,7 @@ def test_plain_fedavg_on_a_task_through_plan_and_simulate():
     x, y = rng.normal(size=(5, 2)).astype(np.float32), np.array([0, 1, 1, 0, 1], np.int32)
     start, size = np.array([0, 2], np.int32), np.array([2, 3], np.int32)
     task = Task("toy", FederatedData(x, y, start, size, x, y, 2), get("logistic", (2,), 2))
-    run = so.simulate(so.plan(so.fedavg(local_steps=E, local_lr=0.5), rounds=2), task)
+    run = so.simulate(so.plan(so.fedavg(local_steps=E, local_lr=0.5), rounds=2), task, seed=0)
 
     def gradient(W, b, x, y):
         p = np.exp(x @ W + b)

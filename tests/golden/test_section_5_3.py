@@ -43,7 +43,7 @@ def test_a_problem_is_dealt_by_nobody() -> None:
 
 def test_fedavg_without_noise_reaches_the_minimum_s_neighbourhood() -> None:
     task = TASK("quadratics", clients=30, d=20, rank=5)
-    run = so.simulate(so.plan(so.fedavg(local_steps=2, local_lr=0.1), rounds=200), task, evaluate_every=100)
+    run = so.simulate(so.plan(so.fedavg(local_steps=2, local_lr=0.1), rounds=200), task, seed=0, evaluate_every=100)
     assert "accuracy" not in run.history[-1]
     assert run.history[-1]["suboptimality"] < 1e-2 * task.evaluate(task.initial(jax.random.key(0)))["suboptimality"]
 
@@ -51,11 +51,11 @@ def test_fedavg_without_noise_reaches_the_minimum_s_neighbourhood() -> None:
 def test_iterates_are_the_models_of_the_evaluations() -> None:
     task = TASK("quadratics", clients=30, d=20, rank=5)
     plan = so.plan(so.fedavg(local_steps=2, local_lr=0.1), rounds=20)
-    run = so.simulate(plan, task, evaluate_every=10, iterates=True)
+    run = so.simulate(plan, task, seed=0, evaluate_every=10, iterates=True)
     assert run.iterates.shape == (len(run.history), task.d)
     np.testing.assert_array_equal(run.iterates[-1], run.params)
     assert task.evaluate(run.iterates[0])["suboptimality"] == run.history[0]["suboptimality"]
-    assert so.simulate(plan, task).iterates is None
+    assert so.simulate(plan, task, seed=0).iterates is None
 
 
 @pytest.mark.slow
@@ -65,7 +65,7 @@ def test_normalization_ends_below_clipping(eta: float) -> None:
     for bound in (so.clip(100.0), so.normalize(100.0)):
         algorithm = so.fedavg(local_steps=20, local_lr=eta, bound=bound)
         plan = so.plan(algorithm, rounds=150, noise_multiplier=Z, delta=1e-6)
-        run = so.simulate(plan, TASK("quadratics"), evaluate_every=150)
+        run = so.simulate(plan, TASK("quadratics"), seed=0, evaluate_every=150)
         ends[type(bound).__name__] = run.history[-1]["suboptimality"]
     assert ends["Normalize"] < 0.97 * ends["Clip"]
 

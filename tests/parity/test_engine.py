@@ -374,7 +374,7 @@ def test_a_transcript_is_what_the_server_summed():
 
 def test_simulate_keeps_a_transcript():
     plan = so.plan(METHOD, rounds=3, noise_multiplier=1.0, trust="local")
-    run = so.simulate(plan, TASK, transcript=True, evaluate_every=1)
+    run = so.simulate(plan, TASK, seed=0, transcript=True, evaluate_every=1)
     assert len(run.transcript) == 3
     client_ids, here, sent = run.transcript[0]
     assert sent.shape == (1, CLIENTS, TASK.d)

@@ -212,7 +212,7 @@ class Certificate:
 
     def to_json(self) -> Json:
         return {
-            "noise": self.draws,
+            "draws": self.draws,
             "seed": self.seed,
             "assumptions": list(self.assumptions),
             "guarantees": [guarantee.to_json() for guarantee in self.guarantees],
@@ -229,7 +229,7 @@ class Certificate:
         return cls(
             guarantees,
             tuple(Warning(_text(each, "code"), _text(each, "message")) for each in warnings),
-            None if table.get("noise") is None else Draws.parse(_text(table, "noise")),
+            None if table.get("draws") is None else Draws.parse(_text(table, "draws")),
             None if table.get("seed") is None else SeedOrigin.parse(_text(table, "seed")),
             _texts(table, "assumptions"),
         )
