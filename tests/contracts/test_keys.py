@@ -105,7 +105,7 @@ def test_keys_of_another_kind_are_refused(kind):
         debug_rounds(rules, TASK.records, state, key, 0, spec=spec, rounds=1)
     total = Aggregate(jnp.zeros(TASK.d), cohort=jnp.int32(1))
     with pytest.raises(InvalidInput, match=r"keys\.noise"):
-        server_turn(rules, ServerKeys(key, key_of(0)), state.server, total)
+        server_turn(rules, ServerKeys(key, key_of(0), key_of(0)), state.server, total)
     if kind != "number":
         with pytest.raises(InvalidInput, match="seed"):
             so.simulate(so.plan(METHOD, rounds=1), TASK, seed=key)
