@@ -619,7 +619,7 @@ def test_a_torn_line_counts_more_than_the_certificate_says(unfinished):
 
 
 def test_models_that_a_sweep_deleted_are_no_fault_and_changed_ones_are(tmp_path, key):
-    with SweepStore(tmp_path / "sweep", "config", b"records") as store:
+    with SweepStore(tmp_path / "sweep", "config", b"records", seeded=True) as store:
         for number in range(2):
             small_run(store.point(number), seed=number)
         store.keep_models([1])
