@@ -14,7 +14,7 @@ from typing import Any
 MOST_ROUNDS = 10_000_000  # of a run, and releases that numbers can compose
 LARGEST_SEED = 2**32 - 1
 SMALLEST_FLOAT32, LARGEST_FLOAT32 = 2.0**-126, (2 - 2.0**-23) * 2.0**127  # what is smaller is flushed to zero
-NO_SUCH_SEED = "must lie in [0, 2^32): beyond it the noise of other seeds comes again"
+NO_SUCH_SEED = "must lie in [0, 2^32); leave it out for a fresh one of 64 bits"
 
 
 class SordinoError(ValueError):

@@ -17,7 +17,7 @@ GENERATOR = "threefry2x32"
 
 
 def key_of(seed: int) -> jax.Array:
-    """The key of a seed of up to 64 bits: what `jax.random.key(seed)` is where this generator is the default."""
+    """The key of a seed of up to 64 bits; up to 32 it is `jax.random.key(seed)` of this generator."""
     words = jnp.array([seed >> 32, seed & 0xFFFFFFFF], jnp.uint32)
     return jax.random.wrap_key_data(words, impl=GENERATOR)
 

@@ -162,7 +162,7 @@ class Mechanism:
         """A sum of side scalars with Gaussian noise of this std, where the plan lets such a scalar be released."""
         raise NotImplementedError
 
-    def side_event(self, event: Event) -> Event:
+    def side_cost(self, event: Event) -> Event:
         """The cost of a side release as `randomize_side` makes it; `event` is that of ideal Gaussian noise."""
         return event
 

@@ -32,11 +32,11 @@ def plan_command(file: File, set: Set = None, json: Json = False) -> None:
         return
     config = sweep.points[0].config
     with working("planning"):
-        plan, task = config.plan(), config.task()
-        resolved = config.resolve(plan, task)
+        point = config.point(config.task())
+    plan, resolved = point.plan, point.answer
     facts = {"file": str(file), "rounds": plan.rounds, "cohort": str(plan.cohort), "trust": resolved.trust}
     result = facts | dict(resolved.summary)
-    show_with_certificate(f"Plan of {file}", result, resolved.certificate, as_json=json)
+    show_with_certificate(f"Plan of {file}", result, point.certificate, as_json=json)
 
 
 def run_command(

@@ -7,8 +7,9 @@ and first row 1/sqrt(M), the noise of the mean and of everything orthogonal to i
     sum ||c_i||^2 = ||sum c_i||^2 / M + R^2 + 2 R g + g^2 + s^2 chi^2_{(M-1) d - 1},   g ~ N(0, s^2)
     R^2           = sum ||Delta_i||^2 - ||sum Delta_i||^2 / M
 
-Noise on a sum is really released, so by default it is integer noise on a lattice, whose sampler and rounding are part
-of its cost (`privacy.lattice`). With sampler "float32" it is floating-point noise, and its cost that of ideal noise.
+Noise on a sum is really released, so a plan with central trust takes integer noise on a lattice, whose sampler and
+rounding are part of its cost (`privacy.lattice`). With sampler "float32" it is floating-point noise at the cost of ideal
+noise.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ class Gaussian(Mechanism):
         cost = self.cost_of(float(self.noise_std) / float(bounder.sensitivity(relation)), d)
         return stated_as(cost, unit, relation)
 
-    def side_event(self, event: Event) -> Event:
+    def side_cost(self, event: Event) -> Event:
         assert isinstance(event, events.Gaussian)  # a plan refuses other noise beside messages
         return replace(self.cost_of(event.noise_multiplier, 1), unit=event.unit, relation=event.relation)
 
@@ -148,6 +149,7 @@ def gaussian(noise_std: float, sampler: Sampler | str = Sampler.FLOAT32, roundin
 
 
 CALIBRATIONS = ("numeric", "norm-ec")
+MOST_ROUNDING = 0.5  # share of the sensitivity that rounding of a sum may add
 
 
 @dataclass(frozen=True)
@@ -189,6 +191,8 @@ class GaussianRequest(ScaledRequest):
         sensitivity = float(context.bound.sensitivity(context.relation))
         sampler = self.sampler_for(context.trust)
         rounding = rounding_share(context.terms) if sampler is Sampler.LATTICE else 0.0
+        remedy = "sums of so many messages round too much in float32: use a smaller cohort, or sampler = float32"
+        require(rounding < MOST_ROUNDING, "cohort", context.terms, remedy)
 
         def noise(z: float) -> Gaussian:
             if sampler is Sampler.LATTICE:
@@ -227,7 +231,7 @@ class GaussianRequest(ScaledRequest):
 
     def figures(self, mechanism: Mechanism, context: NoiseContext) -> Mapping[str, float]:
         """The noise multiplier of a round: with an adaptive bound that of the update and the indicators together."""
-        message = events.as_meant(context.message_cost(mechanism))
+        message = events.as_ideal(context.message_cost(mechanism))
         if not isinstance(message, events.Gaussian):
             return {}
         z = message.noise_multiplier
@@ -249,7 +253,7 @@ class GaussianRequest(ScaledRequest):
 def _indicator_multiplier(mechanism: Mechanism, context: NoiseContext) -> float:
     """The noise multiplier of the indicators beside the update, as this mechanism draws their noise."""
     assert isinstance(context.bound, AdaptiveClip)
-    event = events.as_meant(mechanism.side_event(context.bound.indicator_event(context.relation)))
+    event = events.as_ideal(mechanism.side_cost(context.bound.indicator_event(context.relation)))
     assert isinstance(event, events.Gaussian)
     return event.noise_multiplier
 

@@ -65,6 +65,10 @@ class ScaledRequest(NoiseRequest):
         remedy = "give either epsilon (with delta) or noise_multiplier, not both and not neither"
         require((epsilon is None) != (self.noise_multiplier is None), "epsilon", epsilon, remedy)
         require(epsilon is None or delta is not None, "delta", delta, "give delta with epsilon")
+        positive = self.noise_multiplier is None or self.noise_multiplier > 0
+        require(
+            positive, "noise_multiplier", self.noise_multiplier, "must be positive; for no noise use mechanism none"
+        )
 
 
 class MessageRequest(NoiseRequest):

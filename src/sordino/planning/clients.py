@@ -64,6 +64,9 @@ def _require_consistent(plan: Arguments, population: Population, method: Method)
     require(method.bound == plan.method.bound, "algorithm", name, remedy)
     kept = jax.eval_shape(method.init_client, jax.ShapeDtypeStruct((population.d,), jnp.float32))
     stateless = not jax.tree.leaves(kept)
+    both = (method.side_event(plan.relation) is None) == (method.side_noise_std() is None)
+    remedy = "a side scalar needs a `side_event` and the `side_noise_std` of the noise that it accounts for: write both"
+    require(both, "algorithm", name, remedy)
     remedy = "its clients keep a state: name it in `privacy` (memory = Memory.ZERO where it starts at zero)"
     require(stateless or method.privacy.memory is not Memory.NONE, "algorithm", name, remedy)
 
@@ -84,7 +87,7 @@ def _noise(plan: Arguments, population: Population) -> tuple[Mechanism, Event, M
         """The message, and what is released beside it, whose noise may depend on the message's."""
         message = plan.noise.stated(context.message_cost(mechanism), context)
         side = plan.method.resolve(plan.context(population, mechanism)).side_event(plan.relation)
-        return message if side is None else Composed((message, mechanism.side_event(side)))
+        return message if side is None else Composed((message, mechanism.side_cost(side)))
 
     length = plan.method.privacy.message_parts * population.d
     terms = plan.cohort.capacity(population.clients)

@@ -42,14 +42,15 @@ def about_noise(plan: Arguments, clients: int) -> Iterator[Warning]:
 
 
 def about_sums(plan: Arguments, clients: int) -> Iterator[Warning]:
-    """Rounding of sums of floats; sums of integers are exact. Local noise is simulated on the sum too.
-
-    Noise on a lattice has the rounding of the sum in its cost.
-    """
-    counted = plan.noise.whole_numbers or plan.noise.draws(plan.trust) is Draws.LATTICE
-    if plan.private and not counted and not plan.noise.pure:
-        cohort = plan.cohort.capacity(clients)
-        yield from _rounding(f"sums of {cohort} messages", rounding_share(cohort), "use a smaller cohort")
+    """Rounding of sums of floats; sums of integers are exact. Local noise is simulated on the sum too."""
+    if not plan.private or plan.noise.whole_numbers or plan.noise.pure:
+        return
+    cohort = plan.cohort.capacity(clients)
+    share = rounding_share(cohort)
+    if plan.noise.draws(plan.trust) is not Draws.LATTICE:
+        yield from _rounding(f"sums of {cohort} messages", share, "use a smaller cohort")
+    elif share >= NOTICEABLE:
+        yield wording.noise_for_rounding(cohort, share)
 
 
 def about_means(batch: int) -> Iterator[Warning]:

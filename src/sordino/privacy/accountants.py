@@ -109,8 +109,7 @@ def _account_of(event: Event, relation: Relation) -> Account:
     account = _account_leaves(leaves, relation)
     if tally.parts:
         account = dataclasses.replace(account, accountant=f"parallel composition, {account.accountant}")
-    failure = -math.expm1(tally.log_kept + tally.log_drawn)
-    return _with_failure(account, failure, tally.excess, claims)
+    return _with_failure(account, tally.any_failure, tally.excess, claims)
 
 
 def _account_leaves(leaves: Counter[Event], relation: Relation) -> Account:

@@ -131,8 +131,8 @@ class Approximate(Event, kind="approximate"):
 class Drawn(Event, kind="drawn"):
     """`event` as a sampler draws it, whose law is not quite the event's.
 
-    Except with probability `failure`, which is the same for all neighbours, every outcome has the probability that
-    `event` gives it up to a factor of e^+-(excess / 2): epsilon grows by `excess`, delta by the factor e^excess and by
+    Except with a probability of at most `failure`, whatever the data, every outcome has the probability that `event`
+    gives it up to a factor of e^+-(excess / 2): epsilon grows by `excess`, delta by the factor e^excess and by
     `failure`. A secret sample of the units amplifies neither.
     """
 
@@ -257,14 +257,9 @@ def sampled(event: Event, sampling: Sampling) -> Event:
     return event if isinstance(sampling, Full) or isinstance(event, NonPrivate) else Sampled(event, sampling)
 
 
-def as_meant(event: Event) -> Event:
-    """The event that a sampler is meant to draw; the event itself where no sampler is named."""
-    return event.event if isinstance(event, Drawn) else event
-
-
-def without_samplers(event: Event) -> Event:
-    """The event with every part as it is meant to be drawn."""
-    return _mapped(event, as_meant)
+def as_ideal(event: Event) -> Event:
+    """The event with every part as its sampler is meant to draw it."""
+    return _mapped(event, lambda part: part.event if isinstance(part, Drawn) else part)
 
 
 def parts_of(event: Event) -> Iterator[Event]:

@@ -3,33 +3,21 @@
 A sum x is rounded to the lattice of spacing g = noise_std / S and gets integer noise Z, the law of a Gaussian of
 deviation S rounded to integers:
 
-    y = g (k + Z),    k = round(x / g),    Z = round(N(0, S^2)),    S = 2^22
+    y = g (k + Z),    k = round(x / g),    Z = round(N(0, S^2)),    S about 2^22
 
 k is whole, so k + Z = round(k + N(0, S^2)) is post-processing of Gaussian noise on k: the exact Gaussian curve holds.
-Rounding moves each coordinate of two neighbours apart by at most g, their sums by at most g sqrt(d) more than before:
+Rounding moves each coordinate of two neighbours apart by at most g, their sums by at most g sqrt(d) more than before.
+With C the sensitivity of the exact sum and `rounding` the share of it that float32 arithmetic adds,
 
-    noise multiplier = noise_std / (sensitivity + g sqrt(d))
+    noise multiplier = noise_std / ((1 + rounding) C + g sqrt(d))
 
-*The sampler.* Three independent draws A, B, C from one table of the discrete Gaussian p(a) ~ exp(-a^2 / (2 s^2)),
-|a| < 16 s, s = 2^8, with 256-bit thresholds, give Z = 2^14 A + 2^7 B + C. Against the law of round(N(0, S^2)), with
-S^2 = s^2 (1 + 2^14 + 2^28) - 1/12, the probability of every integer within 15 S is right up to a factor e^+-EXCESS:
+*The sampler.* Z = 2^14 A + 2^7 B + C for three draws from one table of the discrete Gaussian p(a) ~ exp(-a^2 / (2 s^2)),
+|a| < 16 s, s = 2^8, with 256-bit thresholds. Every integer within 15 S has its probability up to a factor e^+-ETA; an output
+lies outside with probability `failure` at most. So a release that is (epsilon, delta)-DP with the exact law is
 
-    thresholds      rounded down by less than 2^-256 of a column, which holds at least 2^-185 of its mass    < 2^-70
-    2^b A' + C      exp(-z^2/2S'^2) times sum_a exp(-(a - cz)^2 / 2 t^2), t^2 > 3.99: by Poisson summation
-                    constant up to 2 exp(-2 pi^2 t^2) / (1 - ...) < 2e-34, twice                             < 4e-34
-    cut at 16 s     what the cut takes from an integer within 15 S: |B| or |C| beyond 15.8 s                 < 1e-55
-    discrete law    the mass of [z - 1/2, z + 1/2] under N(0, S^2) against the density of N(0, S^2 + 1/12) at z:
-                    two Taylor series agree up to sup |f''''| (1/1920 + 1/1152), f'''' = He_4(z/S) f / S^4    < 1e-24
+    (epsilon + 2 d ETA, e^(2 d ETA) delta + failure)-DP as drawn,    failure = 4 d Phi(-(15 - 1 / noise multiplier))
 
-so EXCESS = 1e-23 pays for all of them. Beyond 15 S nothing is claimed: for neighbours whose k differ by at most
-S / noise_multiplier in a coordinate, an output leaves that range of either with probability at most
-
-    failure = 4 d Phi(-(15 - 1 / noise_multiplier))
-
-and within it probabilities of both are right up to e^+-EXCESS in each of d coordinates. So a release that is (epsilon,
-delta)-DP with the exact law is (epsilon + 2 d EXCESS, e^(2 d EXCESS) delta + failure)-DP as drawn (`events.Drawn`). At
-d = 10^6, 1,000 rounds and noise multiplier 1 that adds 2e-14 to epsilon and 3e-35 to delta. The random words come from
-the run's generator; that nobody can tell them from random words is an assumption. docs/noise.md has the proofs.
+docs/noise.md has the proofs. At d = 10^6, 1,000 rounds and noise multiplier 1 that adds 2e-14 to epsilon and 3e-35 to delta.
 """
 
 from __future__ import annotations
@@ -49,9 +37,9 @@ TABLE_STD = 256  # s
 REACH = 16 * TABLE_STD - 1  # largest digit
 THRESHOLD_WORDS = 8  # of 32 bits
 DEVIATION = math.sqrt(TABLE_STD**2 * sum(4 ** (DIGIT_BITS * i) for i in range(DIGITS)) - 1 / 12)  # S
-EXCESS = 1e-23  # of one coordinate, see above
+ETA = 1e-23  # of one coordinate
 CLAIMED_REACH = 15.0  # in units of S
-LEAST_MULTIPLIER = 0.15  # one release with less noise costs epsilon > 50, and reaches beyond what is claimed
+LEAST_MULTIPLIER = 0.15  # with less noise, `failure` is no longer negligible, and epsilon is above 40 in one release
 COARSEST = 0.5  # share of the noise multiplier's inverse that rounding may take
 SCALE_ROUNDING = 2.0**-21  # relative error of the spacing as float32 arithmetic has it, the same for all neighbours
 
@@ -87,7 +75,7 @@ def drawn(noise_multiplier: float, d: int) -> Event:
     """The cost of a release with this noise multiplier on the lattice, as it is drawn."""
     distance = CLAIMED_REACH - 1 / noise_multiplier
     failure = min(1.0, 4 * d * float(ndtr(-distance)))
-    return Drawn(Gaussian(noise_multiplier), 2 * d * EXCESS, failure)
+    return Drawn(Gaussian(noise_multiplier), 2 * d * ETA, failure)
 
 
 def table_weights(precision: int = 512) -> list[int]:

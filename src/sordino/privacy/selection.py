@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sordino.errors import Refused, require
-from sordino.privacy.events import Composed, Gaussian, Repeated, Sampled, without_samplers
+from sordino.privacy.events import Composed, Gaussian, Repeated, Sampled, as_ideal
 from sordino.privacy.sampling import Full, Poisson
 from sordino.privacy.stated import require_stated
 from sordino.privacy.tally import tally_of
@@ -39,13 +39,13 @@ def selection_epsilon(*events: Event, trials: float, delta: float, relation: Rel
     require_stated(Composed(events), None, relation)
     from dp_accounting.rdp.rdp_privacy_accountant import RdpAccountant, compute_epsilon
 
-    accountants = [RdpAccountant().compose(_as_dp_event(without_samplers(event), relation)) for event in events]
+    accountants = [RdpAccountant().compose(_as_dp_event(as_ideal(event), relation)) for event in events]
     a, eps = accountants[0].orders, np.max([accountant.rdp for accountant in accountants], axis=0)
     at_b = np.min(2 * (1 - 1 / a) * eps + 2 * math.log(trials) / a)
     # More than 100 times the mean number of runs has probability e^-100. What samplers add counts for all of them.
     drawn, runs = [tally_of(event, relation) for event in events], 100 * trials
     excess = runs * max(each.excess for each in drawn)
-    left = delta - math.exp(-100) - runs * max(-math.expm1(each.log_drawn) for each in drawn)
+    left = delta - math.exp(-100) - runs * max(each.drawn_failure for each in drawn)
     if left <= 0:
         raise Refused("so little noise reaches beyond what is proven of its sampler", "take more noise")
     return excess + float(compute_epsilon(a, eps + at_b + math.log(trials) / (a - 1), left * math.exp(-excess))[0])

@@ -195,10 +195,11 @@ def sign(stated: Json, *keys: SigningKey) -> Json:
 def verify(envelope: object, key: VerifyingKey, predicate_type: str) -> Json:
     """The statement in an envelope, provided that `key` signed it and that it is of this type."""
     try:
-        assert isinstance(envelope, dict)
+        if not isinstance(envelope, dict):
+            raise TypeError
         payload_type, payload = str(envelope["payloadType"]), _base64(envelope["payload"])
         signatures = [(str(each["keyid"]), _base64(each["sig"])) for each in envelope["signatures"]]
-    except (AssertionError, KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError):
         raise SignatureError("envelope-changed", "is no DSSE envelope; restore it, or sign again") from None
     own = [signature for key_id, signature in signatures if key_id == key.id]
     if not own:

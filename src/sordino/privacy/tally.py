@@ -27,7 +27,18 @@ class Tally:
 
     @property
     def failure(self) -> float:
+        """The probability that some release fails, those of samplers not counted."""
         return -math.expm1(self.log_kept)
+
+    @property
+    def drawn_failure(self) -> float:
+        """The probability that some sampler fails."""
+        return -math.expm1(self.log_drawn)
+
+    @property
+    def any_failure(self) -> float:
+        """The probability of either."""
+        return -math.expm1(self.log_kept + self.log_drawn)
 
     def add_drawn(self, drawn: events.Drawn, count: int) -> None:
         """Count what `count` draws of a sampler may add."""
@@ -158,7 +169,7 @@ def _joint(event: Event, relation: Relation, claims: list[str]) -> Event:
         joint = events.Approximate(joint, tally.failure) if tally.failure else joint
     if joint is not None:
         drawn = tally.excess > 0 or tally.log_drawn < 0
-        return events.Drawn(joint, tally.excess, -math.expm1(tally.log_drawn)) if drawn else joint
+        return events.Drawn(joint, tally.excess, tally.drawn_failure) if drawn else joint
     names = ", ".join(sorted(leaf.kind for leaf in tally.leaves))
     raise Refused(
         f"no amplification theorem here covers {names} released together from one sample",

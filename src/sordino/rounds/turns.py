@@ -104,8 +104,10 @@ def server_turn(rules: Rules, keys: ServerKeys, state: PyTree, total: Aggregate)
     if rules.placement is Placement.ON_SUM:
         noisy = rules.mechanism.randomize_sum(keys.noise, total.sum, method.noise_scale(state))
         total = total._replace(sum=noisy)
-        side_std = method.side_noise_std()
-        if total.side is not None and side_std is not None:
+        if total.side is not None:
+            side_std = method.side_noise_std()
+            if side_std is None:
+                raise SordinoError(f"{type(method).__name__}: side scalars would be released without noise")
             total = total._replace(side=rules.mechanism.randomize_side(keys.side, total.side, side_std))
     answered = jnp.maximum(total.cohort, 1)
     cohort: Scalar = answered if rules.planned_cohort is None else rules.planned_cohort

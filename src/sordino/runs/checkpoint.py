@@ -77,7 +77,7 @@ class Checkpoint:
         arrays |= {"round": done, "count": len(leaves), "note": np.frombuffer(note.encode(), np.uint8)}
         buffer = io.BytesIO()
         (np.savez_compressed if last else np.savez)(buffer, **arrays)
-        write_atomically(self._path, buffer.getvalue())
+        write_atomically(self._path, buffer.getvalue(), private=True)
         ended = time.monotonic()
         self._next = ended + max(self._every, (ended - started) / SHARE)
 

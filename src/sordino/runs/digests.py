@@ -49,7 +49,7 @@ def new_salt() -> bytes:
 
 def write_salt(folder: Path, salt: bytes) -> None:
     """Keep a salt beside the files that it is for."""
-    write_atomically(folder / SALT, salt.hex().encode())
+    write_atomically(folder / SALT, salt.hex().encode(), private=True)
 
 
 def read_salt(folder: Path) -> bytes | None:

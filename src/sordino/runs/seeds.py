@@ -57,7 +57,7 @@ class FreshSeed:
 def as_seed(seed: Seed) -> int:
     """A given seed as a whole number of 64 bits: an integer is itself, a key of JAX is its two words.
 
-    Integers of more than 32 bits are refused, since `jax.random.key` would repeat the noise of another seed for them.
+    Integers have at most 32 bits, as those that `jax.random.key` takes by default.
     """
     if not isinstance(seed, jax.Array):
         whole = isinstance(seed, int | np.integer) and not isinstance(seed, bool)

@@ -141,10 +141,10 @@ class RunStore:
         def write_companions() -> None:
             write_salt(folder, salt)
             if config is not None:
-                write_atomically(folder / CONFIG, config)
+                write_atomically(folder / CONFIG, config, private=True)
             write_atomically(folder / CERTIFICATE, certificate)
             given = point.seed if isinstance(point.seed, int) else None  # a fresh seed is named nowhere
-            write_atomically(folder / ENVIRONMENT, _as_json(environment() | {"seed": given}))
+            write_atomically(folder / ENVIRONMENT, _as_json(environment() | {"seed": given}), private=True)
             write_atomically(folder / RECORDS, identity.hex().encode(), private=True)
             if isinstance(point.seed, FreshSeed) and not point.seed.shared:
                 point.seed.write(folder)
@@ -162,7 +162,7 @@ class RunStore:
 
     @classmethod
     def _continue(cls, folder: Path, point: Point, task: Task, identity: bytes, transcript: bool) -> Self:
-        _require_same_config(folder, point.config)
+        require_same_config(folder, point.config)
         record = read_ledger(folder / LEDGER)
         name = str(record.description.get("run"))
         releases = _releases(point, name)
@@ -209,7 +209,7 @@ class RunStore:
 
     def restore_metrics(self, rows: list[Row]) -> None:
         """Keep these lines, of the rounds that are done; later ones belong to rounds that will run again."""
-        write_atomically(self.folder / METRICS, as_lines(rows))
+        write_atomically(self.folder / METRICS, as_lines(rows), private=True)
 
     def finish(self, params: Any, seconds: float) -> None:
         """Save the model, unless it is None, end the ledger, and mark the run as finished.
@@ -233,7 +233,7 @@ class RunStore:
             digests = digests_of(self.folder, {ENVIRONMENT: marked} if marked else {}, make_salt=True)
             self._ledger.finish(digests, {"seconds": seconds})
         if marked is not None:
-            write_atomically(self.folder / ENVIRONMENT, marked)
+            write_atomically(self.folder / ENVIRONMENT, marked, private=True)
 
 
 class SweepStore:
@@ -257,7 +257,7 @@ class SweepStore:
             if not seeded:
                 self.seed = self._fresh_seed()
             write_atomically(folder / RECORDS, records.hex().encode(), private=True)
-            write_atomically(folder / CONFIG, config.encode())  # last: it says that the sweep has begun
+            write_atomically(folder / CONFIG, config.encode(), private=True)  # last: it says that the sweep has begun
         except BaseException:
             self.__exit__()
             raise
@@ -363,7 +363,8 @@ def _description(point: Point, task: Task, name: str, transcript: bool) -> Json:
     }
 
 
-def _require_same_config(folder: Path, config: str | None) -> None:
+def require_same_config(folder: Path, config: str | None) -> None:
+    """Refuse to go on with another run file than the folder keeps."""
     kept = folder / CONFIG
     if config is None or not kept.exists():
         return

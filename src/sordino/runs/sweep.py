@@ -14,6 +14,7 @@ from sordino.runs.loop import Options, OutOfTime, Session, SweepProgress, run_bl
 from sordino.runs.names import LEDGER
 from sordino.runs.point import Point, Progress, Run
 from sordino.runs.seeds import FreshSeed, Seed, as_seed
+from sordino.runs.store import require_same_config
 from sordino.tasks import Task
 
 
@@ -113,5 +114,6 @@ def _with_seed(point: Point, options: Options) -> Point:
     require(options.unfinished is None, "unfinished", str(options.unfinished), "runs that go on there need a seed")
     begun = point.folder is not None and options.resume is not False and (point.folder / LEDGER).exists()
     if begun and point.folder is not None:
+        require_same_config(point.folder, point.config)  # a file that gives no seed any more is another file
         return replace(point, seed=FreshSeed.read(point.folder, "resume"))
     return replace(point, seed=FreshSeed.draw())

@@ -21,6 +21,7 @@ ASSUME_HONEST_SHUFFLER = "the shuffler is honest and the other clients add their
 ASSUME_OWN_RECORDS = (
     "each client's message depends on its own records and on what the server sends, and on nothing else"
 )
+ASSUME_SECRET_SEED = "nobody who does not know the run's seed can predict its random numbers, and the seed stays secret"
 ASSUME_SAME_DATA = "all composed runs use the same data, held by the same clients"
 ASSUME_INDEPENDENT_RUNS = "the composed runs draw their noise and their samples independently, without a shared seed"
 
@@ -195,6 +196,15 @@ def rounded_sums(what: str, share: float, remedy: str) -> Warning:
         "rounded-sums",
         f"{_capitalised(what)} are rounded to float32. Data chosen for this purpose could move one by up to "
         f"{100 * share:.2g} % more than is accounted. {_capitalised(remedy)} to avoid this.",
+    )
+
+
+def noise_for_rounding(messages: int, share: float) -> Warning:
+    """Lattice noise is enlarged for the rounding of a large sum."""
+    return Warning(
+        "noise-for-rounding",
+        f"Sums of {messages} messages are rounded to float32. The noise is {100 * share:.2g} % larger, so that the figures "
+        "hold. A smaller cohort avoids this.",
     )
 
 

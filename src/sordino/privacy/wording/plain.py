@@ -18,11 +18,12 @@ if TYPE_CHECKING:  # guarantee.py prints itself through this package
     from sordino.privacy.guarantee import Certificate, Guarantee
 
 AS_PERCENT = 1.0  # the largest epsilon whose factor is said in per cent
-PROTECTS = 10.0  # the largest epsilon whose factor, 22,027, can be called a limit
+# The largest epsilon for each phrase: factors of 1.11, 20 and 22,027; beyond, the factor is no limit worth the name.
+AMOUNTS = {0.1: "learns little", 3.0: "learns a limited amount", 10.0: "may learn much"}
 
 SEED_GIVEN = (
-    "The seed was given by hand: whoever knows it can remove the noise. Do not publish the model, and do not use the "
-    "seed again on the same data."
+    "The seed is fixed and not secret: whoever knows it can remove the noise, and no figure below holds against them. Do "
+    "not publish the model, and do not use the seed again on the same data."
 )
 
 # (who looks, at the start of a sentence and inside it, and the word that stands for them)
@@ -36,23 +37,24 @@ _OBSERVERS = {
 _CHANGES = {
     (Unit.CLIENT, Relation.ADD_REMOVE): "whether that client took part",
     (Unit.CLIENT, Relation.ZERO_OUT): "whether that client's contribution was there or replaced by nothing",
-    (Unit.CLIENT, Relation.REPLACE_ONE): "whether that client's data were these or any others",
+    (Unit.CLIENT, Relation.REPLACE_ONE): "replacing that client's data by any others",
     (Unit.RECORD, Relation.ADD_REMOVE): "whether that record was among the data",
     (Unit.RECORD, Relation.ZERO_OUT): "whether that record's contribution was there or replaced by nothing",
-    (Unit.RECORD, Relation.REPLACE_ONE): "whether that record was this one or any other",
+    (Unit.RECORD, Relation.REPLACE_ONE): "replacing that record by any other",
 }
 
 _DRAWS = {
     Draws.LATTICE: (
-        "Noise: integers on a lattice, from a sampler whose distance to its law is proven and counted (docs/noise.md)."
+        "Noise: integers of a proven law. The figures hold for the models as they are released, rounding and sampler "
+        "included."
     ),
     Draws.FLOAT32: (
-        "These figures describe ideal noise. The noise of this run is float32 (or from tables of limited precision) "
-        "and can be told from ideal noise: do not publish this model as private."
+        "The figures describe ideal noise. The noise of this run is float32, or from tables of limited precision, and can "
+        "be distinguished from ideal noise: do not publish this model as private."
     ),
     Draws.SIMULATED_MESSAGES: (
-        "Simulated messages: no real message left a client; the figures describe a deployment whose clients draw ideal "
-        "noise. The same holds for model users."
+        "Simulated messages: no real message left a client, and the figures describe a deployment whose clients draw ideal "
+        "noise. The model of this simulation carries float32 noise: do not publish it as private."
     ),
 }
 
@@ -74,16 +76,16 @@ def plain_paragraph(certificate: Certificate) -> str:
     for guarantee in sorted(certificate.totals, key=lambda total: not total.private):
         chosen.setdefault(guarantee.observer, guarantee)
     sentences = [_learns(guarantee) if guarantee.private else _unlimited(guarantee) for guarantee in chosen.values()]
-    rests = certificate.assumptions or any(guarantee.assumptions for guarantee in chosen.values() if guarantee.private)
+    private = [guarantee for guarantee in chosen.values() if guarantee.private]
+    rests = private and (certificate.assumptions or any(guarantee.assumptions for guarantee in private))
     return " ".join([*sentences, *(["These limits hold only if all that is assumed below is true."] if rests else [])])
 
 
 def _learns(guarantee: Guarantee) -> str:
     start, _, pronoun = _OBSERVERS[guarantee.observer]
-    much = "learns little" if guarantee.epsilon <= AS_PERCENT else "learns a limited amount"
-    bound, beyond = f"at most {_factor(guarantee.epsilon)}", ""
-    if guarantee.epsilon > PROTECTS:
-        much, beyond = "may learn almost everything", " So large a factor protects little."
+    most = next((most for most in AMOUNTS if guarantee.epsilon <= most), None)
+    much = "may learn almost everything" if most is None else AMOUNTS[most]
+    bound, beyond = f"at most {_factor(guarantee.epsilon)}", " So large a factor protects little." * (most is None)
     delta = f", and {format_delta(guarantee.delta)} beyond that" if guarantee.delta > 0 else ""
     when = "in its one round" if guarantee.rounds == 1 else f"over all {guarantee.rounds} rounds"
     change = _CHANGES[guarantee.unit, guarantee.relation]
@@ -102,8 +104,8 @@ def _factor(epsilon: float) -> str:
     printed = format_epsilon(epsilon)
     shown = max(epsilon, float(printed))
     if epsilon <= AS_PERCENT:
-        return f"{_rounded_up(100 * math.expm1(shown))} %"
-    if epsilon <= PROTECTS:
+        return f"{_rounded_up(100 * math.expm1(shown))} % of its value"
+    if epsilon <= max(AMOUNTS):
         return f"a factor of e^{printed} = {_rounded_up(math.exp(shown))}"
     tens = shown / math.log(10)
     power = math.floor(tens)
@@ -126,21 +128,17 @@ def glossary(guarantees: Sequence[Guarantee]) -> str:
         Observer.MODEL_USER: "sees the model after every round",
         Observer.OUTSIDER: "sees the last model alone",
         Observer.PEER: "another client, which sees what the server sees",
-        "one round": f"the figure of a single round; a {unit} that is used in more has the figure over all rounds",
+        "one round": f"the figure of a single round (a {unit} that is used in several has the figure over all rounds)",
         Relation.ADD_REMOVE: f"compares the data with and without one {unit}",
-        Relation.ZERO_OUT: f"compares one {unit}'s contribution with none; how many there are is public",
+        Relation.ZERO_OUT: f"compares one {unit}'s contribution with none (how many there are is public)",
         Relation.REPLACE_ONE: f"compares one {unit} with any other in its place",
     }
     used = {*(g.observer for g in guarantees), *(g.relation for g in guarantees), *(g.scope for g in guarantees)}
     terms = [f"{term}: {meaning}" for term, meaning in meanings.items() if term in used]
-    return f"Words. {_capitalised('; '.join(terms))}." if terms else ""
+    return f"Terms: {'; '.join(terms)}." if terms else ""
 
 
 def assumptions_line(assumptions: Iterable[str]) -> str:
     """What every figure of a certificate rests on; empty without assumptions."""
     listed = "; ".join(assumptions)
     return f"All figures assume: {listed}." if listed else ""
-
-
-def _capitalised(text: str) -> str:
-    return text[:1].upper() + text[1:]
