@@ -83,7 +83,7 @@ def measure(vector: Vector) -> Measured:
     vector = jnp.where(usable, vector, 0.0)
     scale = jnp.where(usable, jnp.minimum(largest, 1 / tiny), 1.0)
     unit = vector / scale
-    length = jnp.sqrt(_sum_by_rows(unit * unit))
+    length = jnp.sqrt(sum_by_rows(unit * unit))
     norm = jnp.where(finite, scale * length, jnp.inf)
     ratio = jnp.where(usable, length, 1.0)
     return Measured(vector, scale, unit, ratio, norm, ~finite, _shrink(vector.size, vector.dtype))
@@ -102,8 +102,8 @@ def _require_shape(vector: jax.Array) -> None:
     require(wide, "vector.dtype", str(vector.dtype), "cast to float32, which holds norms to a few parts in a million")
 
 
-def _sum_by_rows(x: jax.Array) -> jax.Array:
-    """The sum of a vector, in which every number meets at most `_additions(d)` additions."""
+def sum_by_rows(x: jax.Array) -> jax.Array:
+    """The sum of a vector, in which every number meets at most `additions(d)` additions."""
     for _ in _levels(x.size):
         rows = jnp.pad(x, (0, -x.size % _ROW)).reshape(-1, _ROW)
         x = jax.lax.optimization_barrier(jnp.sum(rows, axis=1))
@@ -119,10 +119,10 @@ def _levels(d: int) -> list[int]:
     return left
 
 
-def _additions(d: int) -> int:
+def additions(d: int) -> int:
     return sum(min(left, _ROW) - 1 for left in _levels(d))
 
 
 def _shrink(d: int, dtype: np.dtype[np.floating[Any]]) -> float:
     # A whole number of eps below 1 has no rounding error of its own.
-    return 1.0 - (math.ceil(_additions(d) / 4) + 8) * float(np.finfo(dtype).eps)
+    return 1.0 - (math.ceil(additions(d) / 4) + 8) * float(np.finfo(dtype).eps)

@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from sordino.planning import Plan, ResolvedPlan
+from sordino.rounds.arithmetic import require_sound_arithmetic
 from sordino.runs.blocks import make_blocks
 from sordino.runs.loop import Options, OutOfTime, Session, SweepProgress, run_block
 from sordino.runs.point import Point, Progress, Run, Seed, as_seed
 from sordino.tasks import Task
+from sordino.types import Trust
 
 
 def simulate(
@@ -84,6 +86,8 @@ def _run(
     finished: Callable[[int, Run], None] | None = None,
 ) -> list[Run]:
     points = [point.for_task(task) for point in points]
+    if any(point.answer.trust is not Trust.NONE for point in points):
+        require_sound_arithmetic()
     at_a_time = 1 if options.transcript else options.at_a_time
     blocks = make_blocks(points, task, chunk=options.chunk, at_a_time=at_a_time, transcript=options.transcript)
     blocks = [block for block in blocks if any(number not in options.skip for number in block.numbers)]
