@@ -37,15 +37,16 @@ def require_sound_arithmetic() -> None:
             wrong = [name for name, sound in CHECKS.items() if not sound()]
         if wrong:
             raise SordinoError(
-                f"XLA_FLAGS: programs on {device.device_kind} compute {', '.join(wrong)} otherwise than proven, so that "
-                "one client could move a sum by more than its bound, and no guarantee would hold: remove "
+                f"XLA_FLAGS: programs on {device.device_kind} compute {', '.join(wrong)} otherwise than proven, so "
+                "that one client could move a sum by more than its bound, and no guarantee would hold: remove "
                 "--xla_cpu_enable_fast_math, and whatever else relaxes floating-point arithmetic, from XLA_FLAGS"
             )
 
 
 def _two_sum_is_exact() -> bool:
     draw = np.random.default_rng(0)
-    a, b = np.float32(draw.normal(size=(2, 1000)) * 2.0 ** draw.integers(-9, 10, (2, 1000)))
+    numbers = draw.normal(size=(2, 1000)) * 2.0 ** draw.integers(-9, 10, (2, 1000))
+    a, b = numbers.astype(np.float32)
     total, rest = (np.float64(part) for part in jax.jit(_two_sum)(a, b))
     return bool(np.all(total + rest == np.float64(a) + np.float64(b)))
 
@@ -73,7 +74,7 @@ def _sum_of_chunks(chunks: jax.Array) -> jax.Array:
 
 def _norms_stay_within_their_error() -> bool:
     draw = np.random.default_rng(0)
-    return all(_within_error(np.float32(draw.random(d) ** 2)) for d in (50, 5000))
+    return all(_within_error(draw.random(d, dtype=np.float32) ** 2) for d in (50, 5000))
 
 
 def _within_error(squares: Numbers) -> bool:
