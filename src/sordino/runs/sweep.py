@@ -11,7 +11,8 @@ from sordino.runs.blocks import make_blocks
 from sordino.runs.loop import Options, OutOfTime, Session, SweepProgress, run_block
 from sordino.runs.point import Point, Progress, Run, Seed, as_seed
 from sordino.tasks import Task
-from sordino.types import Trust
+from sordino.tasks.padding import require_padding_left_out
+from sordino.types import Trust, Unit
 
 
 def simulate(
@@ -88,6 +89,8 @@ def _run(
     points = [point.for_task(task) for point in points]
     if any(point.answer.trust is not Trust.NONE for point in points):
         require_sound_arithmetic()
+    if any(point.answer.method.privacy.unit is Unit.CLIENT for point in points):  # records are taken one by one
+        require_padding_left_out(task)
     at_a_time = 1 if options.transcript else options.at_a_time
     blocks = make_blocks(points, task, chunk=options.chunk, at_a_time=at_a_time, transcript=options.transcript)
     blocks = [block for block in blocks if any(number not in options.skip for number in block.numbers)]
