@@ -47,14 +47,14 @@ class RunningSum(NamedTuple):
 
     def _beside(self, other: RunningSum) -> RunningSum:
         total = jax.tree.map(jnp.add, self.total, other.total)
-        lost = jax.tree.map(_lost, self.total, other.total, total)
-        return RunningSum(total, jax.tree.map(lambda a, b, c: a + b + c, self.rest, other.rest, lost))
+        lost_here = jax.tree.map(lost, self.total, other.total, total)
+        return RunningSum(total, jax.tree.map(lambda a, b, c: a + b + c, self.rest, other.rest, lost_here))
 
     def _carried(self) -> RunningSum:
         """The rest goes back into the total: left to grow, it would be a plain sum itself."""
         rest = jax.tree.map(lambda leaf: jnp.where(jnp.isfinite(leaf), leaf, 0), self.rest)  # infinite sums have none
         total = jax.tree.map(jnp.add, self.total, rest)
-        return RunningSum(total, jax.tree.map(_lost, self.total, rest, total))
+        return RunningSum(total, jax.tree.map(lost, self.total, rest, total))
 
 
 def rounding_share(terms: int, scalings: int = 1) -> float:
@@ -73,7 +73,7 @@ def _second_half(leaf: jax.Array, half: int) -> jax.Array:
     return jnp.pad(back, ((0, half - len(back)), *((0, 0) for _ in back.shape[1:])))
 
 
-def _lost(a: jax.Array, b: jax.Array, total: jax.Array) -> jax.Array:
+def lost(a: jax.Array, b: jax.Array, total: jax.Array) -> jax.Array:
     """a + b - total, exactly: Knuth's two-sum."""
     if not jnp.issubdtype(total.dtype, jnp.floating):
         return jnp.zeros_like(total)

@@ -76,6 +76,32 @@ def test_a_run_that_diverged_leaves_no_figure():
     assert not math.isnan(rows[0]["mean"])
 
 
+def test_p_values_do_not_depend_on_the_order_of_the_others():
+    """Some have no p-value: one diverged, one differs by a constant, one is the same, one ended at infinity."""
+    rng = np.random.default_rng(1)
+    a = rng.normal(0.8, 0.01, 6)
+    others = {
+        "diverged": [0.8, math.nan, 0.7, 0.8, 0.8, 0.8],
+        "clear": a + rng.normal(0.02, 0.004, 6),
+        "constant": a + 0.1,
+        "same": a,
+        "infinite": [0.8, 0.7, math.inf, 0.8, 0.8, 0.8],
+        "unclear": a + rng.normal(0.0, 0.01, 6),
+        "less clear": a + rng.normal(0.004, 0.004, 6),
+    }
+    found = {}
+    for seed in range(30):
+        names = np.random.default_rng(seed).permutation(list(others))
+        rows = compare({"a": histories(a)} | {str(name): histories(others[name]) for name in names})
+        found[seed] = {row["method"]: row["p"] for row in rows[1:]}
+    for each in found.values():
+        assert each == pytest.approx(found[0], nan_ok=True)
+    p = stats.ttest_rel(others["clear"], a).pvalue
+    assert found[0]["clear"] == pytest.approx(len(others) * p)  # a test that could not be made is counted too
+    without = {name for name, value in found[0].items() if math.isnan(value)}
+    assert without == {"diverged", "constant", "same", "infinite"}
+
+
 def test_methods_side_by_side(run, files, tmp_path):
     picture = tmp_path / "plots" / "both.png"
     arguments = ("compare", files("a"), files("b", "normalize = 1.0"), "--seeds", "3", "--picture", str(picture))
@@ -84,6 +110,9 @@ def test_methods_side_by_side(run, files, tmp_path):
     assert all(row["seeds"] == 3 and row["low"] <= row["mean"] <= row["high"] for row in result["rows"])
     assert all("epsilon = 8.000" in row["guarantee"] for row in result["rows"])
     assert picture.read_bytes().startswith(b"\x89PNG")
+    assert result["reference"] == "a"
+    assert "paired t-test" in result["test"]
+    assert result["correction"].startswith("Holm")
 
 
 def test_warnings_of_all_certificates_and_what_choosing_costs_are_said(run, files, tmp_path):

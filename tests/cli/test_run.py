@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 import tomllib
 from pathlib import Path
@@ -109,6 +110,23 @@ def test_the_ledger_certifies_what_was_planned(run, finished):
     assert again["model user"] == pytest.approx(8.0, abs=0.01)
     assert again["server"] == "inf"
     assert spent["releases"] == 6
+
+
+@pytest.mark.parametrize("runs", ["runs", "other runs"])
+def test_the_command_that_a_refused_resume_names_goes_on(run, finished, tmp_path, monkeypatch, runs):
+    monkeypatch.chdir(tmp_path)
+    folder = Path(runs) / "again"
+    shutil.copytree(finished[0], folder)
+    shutil.copy(folder / "config.toml", "cfg.toml")
+    options = ["--runs", runs, "--name", "again", "--resume"]
+    said = run("run", "cfg.toml", *options, "--set", "run.seed=6", code=2).stderr
+    sordino, *command = shlex.split(said.split("`")[1])
+    assert sordino == "sordino"
+    before = (folder / "metrics.jsonl").read_bytes()
+    (folder / "model.safetensors").unlink()
+    run(*command)
+    assert (folder / "model.safetensors").exists()
+    assert (folder / "metrics.jsonl").read_bytes() == before
 
 
 def test_running_again_needs_resume(run, finished, tmp_path):

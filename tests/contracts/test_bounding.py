@@ -112,7 +112,7 @@ def test_the_page_names_every_member_and_every_test_that_enrolls_a_bounder():
 
 def test_the_documented_bounder_cuts_coordinates():
     cut, _ = make(DOCUMENTED, 2.0)(jnp.asarray([1.0, -3.0], jnp.float32))
-    np.testing.assert_allclose(cut, [1.0, -math.sqrt(2)], rtol=3e-6)
+    np.testing.assert_allclose(cut, [1.0, -math.sqrt(2)], rtol=6e-6)
 
 
 def test_the_registry_holds_every_file():
@@ -339,14 +339,14 @@ def test_clipping_leaves_short_vectors_alone(bounder, d):
 
 def test_clipping_and_normalising_follow_their_formulas():
     v = jnp.asarray([3.0, 4.0], jnp.float32)
-    np.testing.assert_allclose(bounding.clip(2.0)(v)[0], [1.2, 1.6], rtol=3e-6)
+    np.testing.assert_allclose(bounding.clip(2.0)(v)[0], [1.2, 1.6], rtol=6e-6)
     np.testing.assert_allclose(bounding.clip(6.0)(v)[0], [3.0, 4.0], rtol=0)
-    np.testing.assert_allclose(bounding.normalize(6.0)(v)[0], [3.6, 4.8], rtol=3e-6)
-    np.testing.assert_allclose(bounding.smoothed_normalize(5.0)(v)[0], [0.3, 0.4], rtol=3e-6)
-    np.testing.assert_allclose(bounding.smoothed_normalize(0.0)(v)[0], [0.6, 0.8], rtol=3e-6)
+    np.testing.assert_allclose(bounding.normalize(6.0)(v)[0], [3.6, 4.8], rtol=6e-6)
+    np.testing.assert_allclose(bounding.smoothed_normalize(5.0)(v)[0], [0.3, 0.4], rtol=6e-6)
+    np.testing.assert_allclose(bounding.smoothed_normalize(0.0)(v)[0], [0.6, 0.8], rtol=6e-6)
 
 
 @pytest.mark.parametrize(("size", "alpha", "expected"), [(1e-30, 0.1, 1e-29), (1e38, 0.1, 1.0), (1e-37, 0.0, 1.0)])
 def test_smoothed_normalisation_neither_loses_nor_overflows(size, alpha, expected):
     bounded, _ = bounding.smoothed_normalize(alpha)(jnp.asarray([size], jnp.float32))
-    np.testing.assert_allclose(bounded, [expected], rtol=3e-6)
+    np.testing.assert_allclose(bounded, [expected], rtol=6e-6)

@@ -88,6 +88,11 @@ def test_digits_are_whole():
     assert (partition(data, "natural").size == 1).all()
 
 
+def test_clients_of_digits_are_images_and_not_called_people():
+    """13 people wrote them: a client that is called a person would be promised what it does not get."""
+    assert load("digits").client_names[:2] == ("image 0", "image 1")
+
+
 def test_embedded_data_is_small():
     embedded = Path(images.__file__).parent / "embedded"
     assert sum(file.stat().st_size for file in embedded.iterdir()) < 60_000

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
 import pytest
 
 import sordino as so
+from sordino.bounding import Clip
 from sordino.data.augmentation import crop_flip
 from sordino.errors import InvalidInput, Refused, SordinoError
 from sordino.privacy import certify, published
@@ -28,6 +32,7 @@ from sordino.privacy.quantized import assumed_sensitivities, client_sensitivitie
 from sordino.privacy.quantized import theorem_1_calibration as theorem_1
 from sordino.privacy.sampling import Full, Poisson, WithoutReplacement, WithReplacement, parse_sampling
 from sordino.privacy.shuffle import shuffle_epsilon
+from sordino.pytrees import pytree
 from sordino.types import Observer, Relation, Unit
 from tests.toys import toy
 
@@ -363,3 +368,38 @@ def test_a_value_stands_in_the_message_as_it_is_written():
         == "augment = 'crop': no"
     )
     assert str(InvalidInput("bound", so.clip(1.0), "no")) == "bound = Clip(limit=1.0): no"
+
+
+@pytree
+@dataclass(frozen=True)
+class Understated(Clip):
+    """A bounder of one's own that declares a share of what its limit allows."""
+
+    share: float = 0.01
+
+    def sensitivity(self, relation):
+        return self.share * super().sensitivity(relation)
+
+
+@pytest.mark.parametrize("relation", list(Relation))
+@pytest.mark.parametrize("make", [so.fedavg, so.fedexp])
+@pytest.mark.parametrize("share", [0.01, 1 - 1e-9, math.nan])
+def test_a_bounder_that_declares_less_than_its_limit_is_refused(make, relation, share):
+    method = make(local_steps=1, local_lr=0.1, bound=Understated(2.0, share))
+    with pytest.raises(InvalidInput, match="Understated") as error:
+        planned(method, noise_multiplier=1.0, relation=str(relation))
+    assert f"{2.0 * relation.sensitivity_factor:g}" in str(error.value)
+    planned(make(local_steps=1, local_lr=0.1, bound=Understated(2.0, 1.5)), noise_multiplier=1.0)
+    planned(so.fedavg(local_steps=1, local_lr=0.1, bound=Understated(2.0, share)))  # nothing is promised
+
+
+@pytest.mark.parametrize("relation", list(Relation))
+@pytest.mark.parametrize("limit", [1e-30, 0.1, 1 / 3, 1e30])
+def test_bounders_of_the_package_declare_enough(relation, limit):
+    bounds = [so.clip(limit), so.normalize(limit), so.smoothed_normalize(limit)]
+    for half in bounds:
+        for method in (
+            so.fedavg(local_steps=1, local_lr=0.1, bound=half),
+            so.scaffold(local_steps=1, local_lr=0.1, bound=half, control_bound=1.0),
+        ):
+            planned(method, noise_multiplier=1.0, relation=str(relation))

@@ -114,7 +114,7 @@ def test_rounds(case, server_normalization):
     options, psi = CASES[case]
     got = trained(4, method(**options, server_normalization=server_normalization))
     for ours, hand in zip(got, by_hand(4, psi, server_normalization=server_normalization), strict=True):
-        np.testing.assert_allclose(ours, hand, atol=2e-6)
+        np.testing.assert_allclose(ours, hand, atol=1e-5)
     other = by_hand(4, psi, server_normalization=not server_normalization)
     assert np.abs(np.asarray(got[0]) - other[0]).max() > 1e-3
 
@@ -142,7 +142,7 @@ def test_dp_sgd(bound, psi):
     x = W0
     for _ in range(3):
         x = x - GAMMA * (psi(gradient(x, 0)) + psi(gradient(x, 1))) / 2
-    np.testing.assert_allclose(trained(3, so.dp_sgd(server_lr=GAMMA, bound=bound))[0], x, atol=1e-6)
+    np.testing.assert_allclose(trained(3, so.dp_sgd(server_lr=GAMMA, bound=bound))[0], x, atol=1e-5)
 
 
 def test_local_steps():
@@ -156,7 +156,7 @@ def test_local_steps():
 
     got = trained(3, method(bound=so.smoothed_normalize(ALPHA), local_steps=3, local_lr=0.05))
     for ours, hand in zip(got, by_hand(3, smoothed, local=local), strict=True):
-        np.testing.assert_allclose(ours, hand, atol=2e-6)
+        np.testing.assert_allclose(ours, hand, atol=1e-5)
     assert np.abs(np.asarray(got[0]) - by_hand(3, smoothed)[0]).max() > 1e-4
 
 

@@ -65,13 +65,13 @@ def sgd_by_hand(eta, mu, **settings):
 @pytest.mark.parametrize("mu", [0.0, MU])
 def test_noisy_mb_sgd(mu):
     method = so.noisy_mb_sgd(lipschitz=L, radius=D, mu=mu, smoothness=4.0, step_size=0.5)
-    np.testing.assert_allclose(trained(method), sgd_by_hand(0.5, mu), atol=1e-6)
+    np.testing.assert_allclose(trained(method), sgd_by_hand(0.5, mu), atol=1e-5)
 
 
 def test_weights_and_lipschitz_constants_of_clients():
     method = so.noisy_mb_sgd(lipschitz=[0.5, 0.9], radius=D, smoothness=4.0, step_size=0.5, weights="records")
     by_hand = sgd_by_hand(0.5, 0.0, weights=(0.8, 1.2), lipschitz=(0.5, 0.9))
-    np.testing.assert_allclose(trained(method), by_hand, atol=1e-6)
+    np.testing.assert_allclose(trained(method), by_hand, atol=1e-5)
 
 
 def test_weights_that_grow_beyond_float32():
@@ -101,19 +101,19 @@ def ac_sa_by_hand(stages, mu, anchor=0.0):
 
 def test_ac_sa_convex():
     method = so.accelerated_mb_sgd(lipschitz=L, radius=D, smoothness=4.0)
-    np.testing.assert_allclose(trained(method), ac_sa_by_hand([(R, 4.0)], 0.0), atol=1e-6)
+    np.testing.assert_allclose(trained(method), ac_sa_by_hand([(R, 4.0)], 0.0), atol=1e-5)
 
 
 def test_ac_sa_strongly_convex():
     method = so.accelerated_mb_sgd(lipschitz=L, radius=D, smoothness=4.0, mu=MU)
-    np.testing.assert_allclose(trained(method), ac_sa_by_hand([(R, 2 * 4.1)], MU), atol=1e-6)
+    np.testing.assert_allclose(trained(method), ac_sa_by_hand([(R, 2 * 4.1)], MU), atol=1e-5)
 
 
 def test_ac_sa_in_stages():
     """4 sqrt(2 beta / mu) = 8 rounds a stage: two stages, the last with the two rounds that are left over."""
     method = so.accelerated_mb_sgd(lipschitz=L, radius=D, smoothness=1.0, mu=1.0, multi_stage=True)
     upsilon = 2 * (1.0 + 1.0)
-    np.testing.assert_allclose(trained(method, 18), ac_sa_by_hand([(8, upsilon), (10, upsilon)], 1.0), atol=1e-6)
+    np.testing.assert_allclose(trained(method, 18), ac_sa_by_hand([(8, upsilon), (10, upsilon)], 1.0), atol=1e-5)
 
 
 def test_stages_with_noise():

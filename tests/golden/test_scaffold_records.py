@@ -56,7 +56,7 @@ def by_hand(cohorts, server_lr=1.0, weight_decay=0.0):
 def test_everybody_takes_part(rounds, batch_size):
     state, _ = run(rounds, batch_size=batch_size, server_lr=0.8, weight_decay=0.1)
     x, c, c_i = by_hand([[0, 1]] * rounds, 0.8, 0.1)
-    np.testing.assert_allclose(state.server.x, x, atol=1e-6)
+    np.testing.assert_allclose(state.server.x, x, atol=1e-5)
     np.testing.assert_allclose(state.server.c, c, atol=1e-5)
     np.testing.assert_allclose(state.clients, c_i, atol=1e-5)
 
@@ -68,6 +68,6 @@ def test_some_take_part(cohort):
     assert {i for cohort in cohorts for i in cohort} == {0, 1}
     assert any(len(cohort) == 1 for cohort in cohorts)
     x, c, c_i = by_hand(cohorts)
-    np.testing.assert_allclose(state.server.x, x, atol=1e-6)
+    np.testing.assert_allclose(state.server.x, x, atol=1e-5)
     np.testing.assert_allclose(state.server.c, c, atol=1e-5)
     np.testing.assert_allclose(state.clients, c_i, atol=1e-5)

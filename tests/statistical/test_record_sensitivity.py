@@ -1,6 +1,6 @@
 """One record moves a client's message no further than declared, and every client's noise has its own scale.
 
-Why records are drawn without replacement and never accounted as Poisson: see
+Draws with replacement are in `test_record_draws`. Why samples are never accounted as Poisson: see
 `test_audit.test_with_replacement_accounted_as_poisson_is_caught`.
 """
 

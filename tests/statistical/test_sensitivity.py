@@ -13,8 +13,10 @@ import sordino as so
 from sordino.bounding import BOUNDERS, AdaptiveClip, adaptive_clip, clip
 from sordino.errors import InvalidInput
 from sordino.mechanisms import gaussian
-from sordino.privacy.gaussian import compose_mu
-from sordino.types import BoundInfo, Relation, Sampler
+from sordino.privacy.events import Gaussian, parts_of
+from sordino.privacy.gaussian import compose_mu, gaussian_epsilon
+from sordino.tasks import Population
+from sordino.types import BoundInfo, Observer, Relation, Sampler
 
 CLIENTS, D = 20, 50
 every_bounder = pytest.mark.parametrize("name", sorted(BOUNDERS))
@@ -84,7 +86,8 @@ def centred_indicator(norm):
 
 
 def test_the_indicator_is_centred_and_a_diverged_client_is_not_below():
-    assert centred_indicator(0.0) == centred_indicator(1.0) == 0.5
+    assert centred_indicator(0.0) == 0.0  # a zero update does not vote
+    assert centred_indicator(1e-30) == centred_indicator(1.0) == 0.5
     assert centred_indicator(1.1) == centred_indicator(math.inf) == -0.5
     diverged = jnp.asarray([jnp.nan, 0.1], jnp.float32)
     bounder = bounder_at(1.0)
@@ -94,11 +97,47 @@ def test_the_indicator_is_centred_and_a_diverged_client_is_not_below():
 @every_relation
 def test_neighbours_move_the_sum_of_indicators_as_accounted(relation):
     norms = [0.1, 0.9, 1.0, 1.5, 1e9, math.inf]
-    absent = [0.0]
-    others = map(centred_indicator, norms) if relation is Relation.REPLACE_ONE else absent
+    gone = {Relation.ADD_REMOVE: [0.0], Relation.ZERO_OUT: [centred_indicator(0.0)]}
+    others = gone.get(relation) or map(centred_indicator, [0.0, *norms])
     changes = [abs(centred_indicator(norm) - other) for other in others for norm in norms]
     accounted = 10.0 / bounder_at(1.0).indicator_event(relation).noise_multiplier
     assert max(changes) == accounted == (1.0 if relation is Relation.REPLACE_ONE else 0.5)
+
+
+UPDATES = [[0.0, 0.0], [1e-45, 0.0], [1e-20, 0.0], [0.2, 0.1], [-0.2, 0.1], [7.0, 0.0], [-7.0, 0.0], [math.nan, 0.0]]
+
+
+@every_relation
+@pytest.mark.parametrize("cohort", ["full", "poisson:0.4"])
+def test_update_and_indicator_together_move_by_what_a_round_is_certified_for(relation, cohort):
+    """Both releases of a round are Gaussian around what one client sends: the cost of two neighbours is known exactly.
+
+    With a Poisson sample the certificate is about the sampled release; it is sound if a client that is drawn and zeroed
+    out sends what one that is not drawn sends: nothing.
+    """
+    bound = adaptive_clip(0.3, indicator_noise_std=0.6)
+    method = so.fedavg(local_steps=1, local_lr=1.0, bound=bound)
+    plan = so.plan(method, rounds=1, cohort=cohort, noise_multiplier=0.55, relation=str(relation))
+    resolved = plan.resolve(Population(d=2, clients=10))
+    sent = [_sent(bound, update) for update in UPDATES]
+    nothing = np.zeros(3)
+    others = {Relation.ADD_REMOVE: [nothing], Relation.ZERO_OUT: [_sent(bound, [0.0, 0.0])]}.get(relation, sent)
+    noise = np.array([resolved.mechanism.gaussian_std] * 2 + [0.6])
+    mu = max(np.linalg.norm((one - other) / noise) for one in sent for other in others)
+    (inner,) = [event for _, observers, event in resolved.releases if Observer.MODEL_USER in observers]
+    releases = [part for part in parts_of(inner) if isinstance(part, Gaussian)]
+    assert len(releases) == 2
+    assert mu <= compose_mu(tuple(1 / part.noise_multiplier for part in releases)) * (1 + 1e-12)
+    if cohort == "full":
+        total = resolved.certificate.total(Observer.MODEL_USER)
+        assert gaussian_epsilon(mu, total.delta) <= total.epsilon * (1 + 1e-9)
+    assert np.all(_sent(bound, [0.0, 0.0]) == nothing)
+
+
+def _sent(bound, update):
+    """(update, indicator) of one client."""
+    vector, info = bound(jnp.asarray(update, jnp.float32))
+    return np.append(np.float64(vector), float(bound.indicator(info)))
 
 
 @pytest.mark.parametrize("quantile", [0.1, 0.5, 0.9])

@@ -30,6 +30,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sordino.algorithms.records import (
+    WITHOUT,
     NumberPerClient,
     Point,
     RecordMethod,
@@ -112,7 +113,7 @@ class AcSa(RecordMethod):
 
     def _stages(self, context: PlanContext) -> tuple[list[Stage], dict[str, float]]:
         """The stages, and the public constants that they rest on; F(w_0) - F* is at most L D + mu D^2 / 2."""
-        (facts, R), V2 = records_of(context), variance(context)
+        (facts, R), V2 = records_of(context), variance(context, with_replacement=self.with_replacement)
         mu, D = float(self.mu), float(self.radius)
         anchor = math.sqrt(V2 / R) / (2 * D) if mu == 0 else 0.0
         beta, strong = facts.smoothness + (mu + anchor), mu + anchor
@@ -187,6 +188,7 @@ def accelerated_mb_sgd(
     multi_stage: bool = False,
     weights: str = "clients",
     one_pass: bool = False,
+    draws: str = WITHOUT,
     bound: Bounder | None = None,
 ) -> AcSa:
     """Algorithm 2, AC-SA. Noise and trust are chosen by the plan, weights follow from public constants.
@@ -199,7 +201,7 @@ def accelerated_mb_sgd(
       multi_stage: begin again in stages; needs mu > 0.
       one_pass: use each record at most once over all rounds and stages.
     """
-    options = record_options(bound, lipschitz, batch_size, smoothness, feature_bound, weights, one_pass)
+    options = record_options(bound, lipschitz, batch_size, smoothness, feature_bound, weights, one_pass, draws)
     require_ball(radius, mu)
     if initial_gap is not None:
         require_float32("initial_gap", initial_gap)

@@ -4,16 +4,17 @@ Lowy and Razaviyayn: Private Federated Learning Without a Trusted Server, Algori
 
     for r = 0, ..., R - 1
       server sends w_r to the clients of S_r
-      client i:  draws K_i of its n_i records without replacement             the paper: with replacement
+      client i:  draws K_i of its n_i records                      the paper: draws = "with-replacement"
                  g_i = (1/K_i) sum_x clip(grad f(w_r, x), L_i);    sends g_i + N(0, sigma_i^2 I)
       server:    g = (1/M_r) sum_i g_i + mu w_r
                  w_{r+1} = Pi_W [w_r - eta g]                      W is the ball of radius D
     return (1/Gamma_R) sum_r gamma_r w_r,   Gamma_R = sum_r gamma_r,   gamma_r = (1 - mu eta)^-(r + 1)
 
-The paper assumes losses that are L_i-Lipschitz; here clipping enforces it. The regulariser (mu/2) ||w||^2 is public, so
-the server adds its gradient. The paper starts at w_0 = 0; here the model's
-first parameters are projected onto W. The step size follows from public constants alone: beta, mu, D, L_i, the noise
-and V^2 = (1/M^2) sum_i (4 L_i^2 / K_i + d sigma_i^2), which bounds the variance of g.
+By default records are drawn without replacement, which needs less noise: a record that is drawn twice moves g_i twice
+as far. The paper assumes losses that are L_i-Lipschitz; here clipping enforces it. The regulariser (mu/2) ||w||^2 is
+public, so the server adds its gradient. The paper starts at w_0 = 0; here the model's first parameters are projected
+onto W. The step size follows from public constants alone: beta, mu, D, L_i, the noise and
+V^2 = (1/M^2) sum_i (4 L_i^2 / K_i + d sigma_i^2), which bounds the variance of g.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sordino.algorithms.records import (
+    WITHOUT,
     NumberPerClient,
     Point,
     RecordMethod,
@@ -84,7 +86,8 @@ class NoisyMbSgd(RecordMethod):
         return dataclasses.replace(super().resolve(context), eta=self._step_size(context))
 
     def constants(self, context: PlanContext) -> dict[str, float]:
-        beta, V = records_of(context)[0].smoothness + float(self.mu), math.sqrt(variance(context))
+        beta = records_of(context)[0].smoothness + float(self.mu)
+        V = math.sqrt(variance(context, with_replacement=self.with_replacement))
         eta = self._step_size(context)
         return {"beta": beta, "mu": float(self.mu), "D": float(self.radius), "V": V, "eta": eta}
 
@@ -95,7 +98,7 @@ class NoisyMbSgd(RecordMethod):
         noise formula in place of V; with that noise both agree up to a constant. Strongly convex, as in the paper:
         eta = min{1 / (4 beta), ln(max{2, mu^2 D^2 R^2 / (2 V^2)}) / (mu R)}.
         """
-        (known, R), V2 = records_of(context), variance(context)
+        (known, R), V2 = records_of(context), variance(context, with_replacement=self.with_replacement)
         mu, D = float(self.mu), float(self.radius)
         eta = 1 / (4 * (known.smoothness + mu))
         if mu > 0 and V2 > 0:
@@ -119,6 +122,7 @@ def noisy_mb_sgd(
     step_size: float | None = None,
     weights: str = "clients",
     one_pass: bool = False,
+    draws: str = WITHOUT,
     bound: Bounder | None = None,
 ) -> NoisyMbSgd:
     """Algorithm 1. Noise and trust are chosen by the plan, the step size follows from public constants.
@@ -133,9 +137,11 @@ def noisy_mb_sgd(
       step_size: eta, instead of the theorem's.
       weights: "clients", every client counts the same, or "records", in proportion to its number of records.
       one_pass: use each record at most once over all rounds.
+      draws: "without-replacement", or "with-replacement", the paper's, which costs more: a record may count several
+        times.
       bound: must be None: the gradients of records are clipped, not a whole update.
     """
-    options = record_options(bound, lipschitz, batch_size, smoothness, feature_bound, weights, one_pass)
+    options = record_options(bound, lipschitz, batch_size, smoothness, feature_bound, weights, one_pass, draws)
     require_ball(radius, mu)
     if step_size is not None:
         require_float32("step_size", step_size)

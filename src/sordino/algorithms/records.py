@@ -1,11 +1,12 @@
 """Methods that protect records: a client sends a noisy mean of the clipped gradients of some of its records.
 
-    client i:  draws K_i of its n_i records
+    client i:  draws K_i of its n_i records, without or with replacement
                g_i = weight_i (1/K_i) sum_x clip(grad f(w, x), L_i);    sends g_i + N(0, sigma_i^2 I)
 
 weight_i is 1, or n_i over the mean of all n_j where clients count in proportion to their records. L_i, K_i, weight_i
-and sigma_i are a client's own numbers; the plan computes them. In one pass a client goes through its records in one
-public order, K_i in each round, and uses none of them twice.
+and sigma_i are a client's own numbers; the plan computes them. With replacement a record may be drawn several times
+and then counts as often: how often is binomial, Bin(K_i, 1/n_i), and the accountant weighs every case. In one pass a
+client goes through its records in one public order, K_i in each round, and uses none of them twice.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ Number = TypeVar("Number", int, float)
 NumberPerClient: TypeAlias = float | list[float]  # one number for all clients, or one each
 BLOCK = 256  # records whose gradients are in memory at a time
 WEIGHTS = ("clients", "records")
+WITHOUT, WITH = DRAWS = ("without-replacement", "with-replacement")
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ class RecordOptions:
     one_pass: bool = False
     smoothness: float | None = None
     feature_bound: float | None = None
+    draws: str = WITHOUT
 
 
 class Point(NamedTuple):
@@ -71,10 +74,14 @@ class Point(NamedTuple):
 @pytree
 @dataclass(frozen=True)
 class RecordGradients:
-    """weight_i (1/K_i) sum of clipped gradients of K_i records. One record moves it by at most 2 weight_i L_i / K_i."""
+    """weight_i (1/K_i) sum of clipped gradients of K_i records.
+
+    One record moves it by at most 2 weight_i L_i / K_i, with replacement times the number of its draws.
+    """
 
     largest: int = field(metadata={"static": True})  # of all K_i
     one_pass: bool = field(metadata={"static": True})
+    draws: str = field(default=WITHOUT, metadata={"static": True})
 
     def __call__(self, key: Key, w: Vector, r: jax.Array, data: ClientData) -> tuple[Vector, BoundInfo]:
         """g_i at w in round r. `clipped` and `dropped` tell whether any record's gradient was."""
@@ -85,8 +92,11 @@ class RecordGradients:
         return g, BoundInfo(jnp.linalg.norm(g), clipped, dropped)
 
     def draw(self, key: Key, r: jax.Array, data: ClientData) -> Batch:
-        """K_i different records: a fresh sample in every round, or in one pass the next ones of a public order."""
+        """K_i records: a fresh sample in every round, or in one pass the next ones of a public order."""
         numbers, place = numbers_of(data), jnp.arange(self.largest)
+        if self.draws == WITH:
+            batch = data.take(jax.random.randint(key, (self.largest,), 0, data.size))
+            return batch._replace(weight=batch.weight * (place < numbers.batch))
         at = place
         if self.one_pass:
             key = jax.random.fold_in(key_of(0), numbers.client)
@@ -142,9 +152,16 @@ class RecordMethod(Method):
         g, info = self.gradients(key, received.w, received.r, data)
         return Message(g), state, info
 
+    @property
+    def with_replacement(self) -> bool:
+        """Whether a record may be drawn several times for one gradient."""
+        known = self.gradients if self.options is None else self.options
+        return known is not None and known.draws == WITH
+
     def resolve(self, context: PlanContext) -> Self:
         assert self.options is not None
-        gradients = RecordGradients(int(records_of(context)[0].batch.max()), self.options.one_pass)
+        largest = int(records_of(context)[0].batch.max())
+        gradients = RecordGradients(largest, self.options.one_pass, self.options.draws)
         return dataclasses.replace(self, gradients=gradients, options=None)
 
     def limit(self, received: PyTree, numbers: ClientNumbers | None) -> Scalar | None:
@@ -167,10 +184,12 @@ def records_of(context: PlanContext) -> tuple[RecordFacts, int]:
     return context.records, context.rounds
 
 
-def variance(context: PlanContext) -> float:
-    """V^2 of the mean of a round; a client that uses all of its records has no sampling error."""
+def variance(context: PlanContext, *, with_replacement: bool) -> float:
+    """V^2 of the mean of a round; a client that uses each of its records once has no sampling error."""
     known, _ = records_of(context)
-    sampling = np.where(known.batch < known.sizes, 4 * (known.weight * known.lipschitz) ** 2 / known.batch, 0.0)
+    sampling = np.where(
+        with_replacement | (known.batch < known.sizes), 4 * (known.weight * known.lipschitz) ** 2 / known.batch, 0.0
+    )
     return float(np.mean(sampling + context.d * known.noise_std**2) / context.planned_cohort)
 
 
@@ -193,6 +212,7 @@ def record_options(
     feature_bound: float | None,
     weights: str,
     one_pass: bool,
+    draws: str,
 ) -> RecordOptions:
     """The options of a method, checked."""
     require(bound is None, "bound", bound, "leave out: `lipschitz` clips the gradient of each record instead")
@@ -201,13 +221,17 @@ def record_options(
             require_float32(name, constant)
     require(batch_size is not None or not one_pass, "batch_size", batch_size, "one pass needs the records of a round")
     require_choice("weights", weights, WEIGHTS)
+    require_choice("draws", draws, DRAWS)
+    if draws == WITH:
+        require(not one_pass, "draws", draws, f"one pass uses no record twice: leave one_pass out, or use {WITHOUT}")
+        require(batch_size is not None, "batch_size", batch_size, f"say how many records are drawn {WITH}")
     L = tuple(map(float, _one_or_each("lipschitz", lipschitz)))
     for value in L:
         require_bound("lipschitz", value)
     K = None if batch_size is None else _one_or_each("batch_size", batch_size)
     for size in K or ():
         require_count(size, "batch_size", "must be a whole number, at least 1, or left out")
-    return RecordOptions(L, K, weights, one_pass, smoothness, feature_bound)
+    return RecordOptions(L, K, weights, one_pass, smoothness, feature_bound, draws)
 
 
 def _one_or_each(field: str, value: Number | list[Number]) -> tuple[Number, ...]:

@@ -15,12 +15,28 @@ the distance from 1 to the next number,
 
 the last term for a square root that is off by two units in the last place, as on GPUs. To this a vector that
 passes unchanged adds its division v / s, and one that is scaled adds the quotient in its factor and the
-product with it; the rounding of the bound comes on top: at most 5 eps in either case. Hence
+product with it; the rounding of the bound comes on top: at most 5 eps in either case. With
 
-    shrink = 1 - (k / 4 + 8) eps
+    m = ceil(k / 4) + 8
 
-pays for everything, with room for squares that underflow: a vector of computed norm <= shrink C has an exact
-norm <= C, and so has u times shrink C / r. The price is 7e-6 of the bound at d = 10^6 in float32.
+a vector of computed norm <= (1 - x eps) C therefore has an exact norm <= (1 - x eps + m eps) C, and so has u times
+(1 - x eps) C / r: x = m would do.
+
+*Checking a message.* Whoever is given a vector and a bound measures q = ||v (1/C)||^2 by rows, in one pass: what
+overflows is too long, and what underflows cannot be seen beside 1. Each coordinate carries the errors of the
+reciprocal (2 eps on GPUs), of its product and its square, and the bound those of its own product (sqrt(2) C, of a
+message in two halves) and of its rounding. Together
+
+    | q / (||v|| / C)^2 - 1 | <= (k / 2 + 9) eps,    so that    q <= 1 - 2 m eps    proves    ||v|| <= C,
+
+with 7 eps left for terms of second order, which are below 1e-3 eps. A bounder must leave room for that: its vectors
+have exact norms <= (1 - x eps + m eps) C and pass if 2 x >= 2 m + (k' / 2 + 9) + 2 m'. Here k' and m' belong to the
+message, which may be twice as long as what was bounded: k' <= k + 32, m' <= m + 8. Hence
+
+    shrink = 1 - (3 m + 12) eps
+
+A vector that leaves a bounder passes the check with certainty, alone or as one of two halves under sqrt(2) C, and one
+that is longer than C is caught with certainty. The price is 2.2e-5 of the bound at d = 10^6 in float32.
 
 Coordinates below the smallest normal number may be flushed to zero by the hardware. A vector with no larger
 one counts as zero; beside a larger one they cannot be seen against bounds from `SMALLEST_BOUND` up.
@@ -83,10 +99,17 @@ def measure(vector: Vector) -> Measured:
     vector = jnp.where(usable, vector, 0.0)
     scale = jnp.where(usable, jnp.minimum(largest, 1 / tiny), 1.0)
     unit = vector / scale
-    length = jnp.sqrt(_sum_by_rows(unit * unit))
+    length = jnp.sqrt(sum_by_rows(unit * unit))
     norm = jnp.where(finite, scale * length, jnp.inf)
     ratio = jnp.where(usable, length, 1.0)
     return Measured(vector, scale, unit, ratio, norm, ~finite, _shrink(vector.size, vector.dtype))
+
+
+def surely_within(vector: Vector, limit: Scalar) -> jax.Array:
+    """Whether the exact norm is proven to be at most `limit`: so is all that leaves a bounder, and nothing longer."""
+    share = vector * (1 / jnp.asarray(limit, vector.dtype))
+    within: jax.Array = sum_by_rows(share * share) <= 1.0 - 2 * _margin(vector.size, vector.dtype)
+    return within  # a NaN is not
 
 
 def require_bound(field: str, value: float) -> None:
@@ -102,8 +125,8 @@ def _require_shape(vector: jax.Array) -> None:
     require(wide, "vector.dtype", str(vector.dtype), "cast to float32, which holds norms to a few parts in a million")
 
 
-def _sum_by_rows(x: jax.Array) -> jax.Array:
-    """The sum of a vector, in which every number meets at most `_additions(d)` additions."""
+def sum_by_rows(x: jax.Array) -> jax.Array:
+    """The sum of a vector, in which every number meets at most `additions(d)` additions."""
     for _ in _levels(x.size):
         rows = jnp.pad(x, (0, -x.size % _ROW)).reshape(-1, _ROW)
         x = jax.lax.optimization_barrier(jnp.sum(rows, axis=1))
@@ -119,10 +142,14 @@ def _levels(d: int) -> list[int]:
     return left
 
 
-def _additions(d: int) -> int:
+def additions(d: int) -> int:
     return sum(min(left, _ROW) - 1 for left in _levels(d))
 
 
+def _margin(d: int, dtype: np.dtype[np.floating[Any]]) -> float:
+    """m eps. One minus a whole number of eps has no rounding error of its own."""
+    return (math.ceil(additions(d) / 4) + 8) * float(np.finfo(dtype).eps)
+
+
 def _shrink(d: int, dtype: np.dtype[np.floating[Any]]) -> float:
-    # A whole number of eps below 1 has no rounding error of its own.
-    return 1.0 - (math.ceil(_additions(d) / 4) + 8) * float(np.finfo(dtype).eps)
+    return 1.0 - 3 * _margin(d, dtype) - 12 * float(np.finfo(dtype).eps)

@@ -8,9 +8,11 @@
 The threshold C_t moves until a fraction gamma of the updates is shorter than it. The sum of the centred
 indicators is a release of its own, beside the sum of the clipped updates. A client in the sum contributes
 -1/2 or 1/2 and one that is absent, or zeroed out, contributes 0: the sensitivity is 1/2 under add/remove and
-zero-out, and 1 under replace-one, where 2 sigma_b above becomes sigma_b. Giving the updates z_Delta instead
-of z makes both releases together cost what noise multiplier z alone costs. m is the planned cohort, never the
-realised one, whose size is private.
+zero-out, and 1 under replace-one, where 2 sigma_b above becomes sigma_b. For that a client whose update is
+exactly zero does not vote here: it contributes 0, where the box has b_i - 1/2 = 1/2. A client that is zeroed
+out sends a zero update, and by the box it would move the sum from -1/2 to 1/2, twice what is paid for.
+Giving the updates z_Delta instead of z makes both releases together cost what noise multiplier z alone costs.
+m is the planned cohort, never the realised one, whose size is private.
 
 A client dropped for NaN or infinity diverged: its norm counts as infinite, so not below any threshold (b_i =
 0).
@@ -44,9 +46,10 @@ class AdaptiveClip(Clip):
     indicator_noise_std: Scalar  # sigma_b
 
     def indicator(self, info: BoundInfo) -> jax.Array:
-        """b_i - 1/2 of one client. It is private: only its sum over the cohort, with noise, may be used."""
+        """b_i - 1/2 of one client; 0 for a zero update. It is private: only its sum, with noise, may be used."""
         b = info.norm <= self.limit
-        return jnp.where(b, 0.5, -0.5).astype(info.norm.dtype)
+        votes = info.norm > 0  # infinite for a dropped update
+        return jnp.where(votes, jnp.where(b, 0.5, -0.5), 0.0).astype(info.norm.dtype)
 
     def update(self, noisy_sum: jax.Array, planned_cohort: Scalar) -> AdaptiveClip:
         """The bounder of the next round, from sum_i (b_i - 1/2) + N(0, sigma_b^2), as the server releases it."""

@@ -19,7 +19,9 @@ NOT_COVERED = f"{wording.SELECTION_NOT_COVERED} {wording.SHARED_NOISE}"
 
 
 def compare_command(
-    files: Annotated[list[Path], typer.Argument(help="Run files; the others are compared with the first.")],
+    files: Annotated[
+        list[Path], typer.Argument(help="Run files; the others are compared with the first, the reference.")
+    ],
     seeds: Annotated[int, typer.Option(help="Runs of each, with seeds 0, 1, ...")] = 10,
     set: Annotated[
         list[str] | None, typer.Option("--set", help="Change a value in all files: section.key=value. May be repeated.")
@@ -31,7 +33,7 @@ def compare_command(
     json: Json = False,
 ) -> None:
     """Train several methods with several seeds: means with 95 % intervals, paired tests, a table and a plot."""
-    from sordino.report.comparison import compare, plot_comparison
+    from sordino.report.comparison import CORRECTION, TEST, compare, plot_comparison
     from sordino.runs import Options, sweep
 
     require(len(files) >= 2, "files", [str(file) for file in files], "give at least two run files")
@@ -57,7 +59,16 @@ def compare_command(
         said = certificate.to_json()
         row |= {"guarantee": str(guarantee)} | {key: said[key] for key in ("draws", "seed", "assumptions", "warnings")}
     plot_comparison(histories, task.name, picture)
-    result = {"task": task.name, "seeds": seeds, "measure": rows[0]["measure"], "picture": str(picture)}
+    others = "1 other file" if len(names) == 2 else f"{len(names) - 1} other files"
+    result = {
+        "task": task.name,
+        "seeds": seeds,
+        "measure": rows[0]["measure"],
+        "reference": names[0],
+        "test": f"{TEST}, of each file against {names[0]}",
+        "correction": f"{CORRECTION}, for {others}",
+        "picture": str(picture),
+    }
     if json:
         print_json(result | {"rows": rows, "choosing": {"note": NOT_COVERED}})
         return
@@ -99,6 +110,8 @@ def _require_same_guarantee(names: list[str], guarantees: list[Guarantee]) -> No
 
 def _shown(row: dict[str, Any], first: str) -> dict[str, str]:
     """A row for people: intervals in brackets."""
+    from sordino.report.comparison import CORRECTION
+
     difference, p = "-", "-"
     if "difference" in row:
         difference = f"{row['difference']:+.3g} [{row['difference_low']:+.3g}, {row['difference_high']:+.3g}]"
@@ -107,5 +120,5 @@ def _shown(row: dict[str, Any], first: str) -> dict[str, str]:
         "method": row["method"],
         "mean [95 %]": f"{row['mean']:.4g} [{row['low']:.4g}, {row['high']:.4g}]",
         f"against {first}": difference,
-        "p": p,
+        f"p ({CORRECTION})": p,
     }

@@ -92,7 +92,7 @@ def load_cifar100(*, standardize: bool = True) -> Dataset:
 def load_digits(*, standardize: bool = True) -> Dataset:
     """1,797 digits of 8x8 pixels (Alpaydin & Kaynak 1998), embedded: every fifth is a test record.
 
-    The natural partition gives each client one record, as if every record came from another person.
+    13 people wrote them, and nothing tells who wrote which. The natural partition treats each image as a client.
     """
     with (
         resources.files("sordino.data").joinpath("embedded/digits.npz").open("rb") as stream,
@@ -103,7 +103,7 @@ def load_digits(*, standardize: bool = True) -> Dataset:
     raw = (x[~test, ..., None], y[~test], x[test, ..., None], y[test])
     dataset = _image_dataset("digits", raw, 10, standardize, 0.3058, 0.3764, white=16)
     clients = len(dataset.y)
-    names = tuple(f"person {number}" for number in range(clients))
+    names = tuple(f"image {number}" for number in range(clients))
     return dataset._replace(client=np.arange(clients, dtype=np.int32), client_names=names)
 
 

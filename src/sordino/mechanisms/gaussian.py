@@ -8,8 +8,8 @@ and first row 1/sqrt(M), the noise of the mean and of everything orthogonal to i
     R^2           = sum ||Delta_i||^2 - ||sum Delta_i||^2 / M
 
 Noise on a sum is really released, so a plan with central trust takes integer noise on a lattice, whose sampler and
-rounding are part of its cost (`privacy.lattice`). With sampler "float32" it is floating-point noise at the cost of ideal
-noise.
+rounding are part of its cost (`privacy.lattice`). With sampler "float32" it is floating-point noise, and costs what
+ideal noise costs.
 """
 
 from __future__ import annotations

@@ -46,6 +46,7 @@ class Model(NamedTuple):
     name: str
     linear: Linear | None = None  # if the loss depends on the parameters through affine scores only
     smoothness: Callable[[float], float] | None = None  # bound on the features' norm -> beta of a record's loss
+    leaves_padding_out: bool = False  # known to give records of weight 0 no part; other losses are tried before a run
 
 
 def from_loss(
@@ -148,7 +149,7 @@ def classifier(
         out = jax.lax.map(lambda part: logits(params, part, weight), padded.reshape(chunks, chunk, *input_shape))
         return out.reshape(chunks * chunk, -1)[: len(x)]
 
-    return Model(init, loss, predict, name)
+    return Model(init, loss, predict, name, leaves_padding_out=True)
 
 
 def _records(x: Array, input_shape: tuple[int, ...]) -> Array:

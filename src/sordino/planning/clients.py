@@ -25,7 +25,7 @@ from sordino.privacy.guarantee import Certificate
 from sordino.privacy.sampling import Full
 from sordino.privacy.stated import stated
 from sordino.tasks import Population
-from sordino.types import Event, Mechanism, Memory, Method, Observer, Trust, Unit, Warning
+from sordino.types import Bounder, Event, Mechanism, Memory, Method, Observer, Relation, Trust, Unit, Warning
 
 NEGLIGIBLE = 0.02  # by how much a step size may raise epsilon before the certificate warns
 
@@ -71,6 +71,17 @@ def _require_consistent(plan: Arguments, population: Population, method: Method)
     require(stateless or method.privacy.memory is not Memory.NONE, "algorithm", name, remedy)
 
 
+def _require_sensitivity(bound: Bounder, relation: Relation) -> None:
+    """Refuse a bounder that declares less than its own limit moves a sum by: the noise is made for what it declares."""
+    declared, factor, limit = float(bound.sensitivity(relation)), relation.sensitivity_factor, float(bound.limit)
+    remedy = (
+        f"under {relation} messages of norm {limit:g} move a sum by {factor * limit:g}, and {type(bound).__name__} "
+        "declares less: return relation.sensitivity_factor * self.limit, or more"
+    )
+    rounding = 1 + 1e-15  # of a product in another order
+    require(declared * rounding >= factor * limit, "sensitivity", declared, remedy)
+
+
 def _noise(plan: Arguments, population: Population) -> tuple[Mechanism, Event, Mapping[str, float]]:
     """The calibrated mechanism, what all releases of a round cost with it, and its figures."""
     if not plan.private:
@@ -78,6 +89,7 @@ def _noise(plan: Arguments, population: Population) -> tuple[Mechanism, Event, M
     bound = plan.method.bound
     if bound is None:
         raise InvalidInput("bound", None, "private noise needs a bound: give clip, normalize or adaptive_clip")
+    _require_sensitivity(bound, plan.relation)
     adaptive = plan.method.side_event(plan.relation) is not None
     if adaptive and (plan.mechanism, plan.trust) != ("gaussian", Trust.CENTRAL):
         remedy = "only the server's Gaussian noise protects the scalar beside the update: use gaussian, trust central"

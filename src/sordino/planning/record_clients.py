@@ -17,7 +17,7 @@ from sordino.errors import MOST_ROUNDS, InvalidInput, require
 from sordino.mechanisms.gaussian import Gaussian
 from sordino.planning.arguments import Arguments, usual_delta
 from sordino.privacy.events import Disjoint, Repeated, sampled
-from sordino.privacy.sampling import Full, Sampling, WithoutReplacement
+from sordino.privacy.sampling import Full, Sampling, WithoutReplacement, WithReplacement
 from sordino.tasks import Population
 from sordino.types import ClientNumbers, Event, RecordFacts, Relation, Unit
 
@@ -33,18 +33,21 @@ class RecordClients(RecordFacts):
     delta: Numbers
     one_pass: str | None  # the name of the pass, where every record is used once: another plan passes over them anew
     releases: int  # noisy gradients of one client in a round, each of a sample of its own
+    with_replacement: bool = False  # whether a record may be drawn several times for one gradient
 
     def __len__(self) -> int:
         return len(self.sizes)
 
     @property
     def sensitivity(self) -> Numbers:
-        """2 weight L / K: how far one replaced record moves a gradient of each client, before noise."""
+        """2 weight L / K: how far one replaced record moves a gradient of each client, before noise, with each draw."""
         return Relation.REPLACE_ONE.sensitivity_factor * self.weight * self.lipschitz / self.batch
 
     def sampling(self, i: int) -> Sampling:
         """How client i draws its records."""
         K, n = int(self.batch[i]), int(self.sizes[i])
+        if self.with_replacement:
+            return WithReplacement(K, n)
         return Full() if n == K or self.one_pass else WithoutReplacement(K, n)
 
     def event(self, i: int, noise_std: float, seen_by: str) -> Event:
@@ -96,6 +99,7 @@ def record_clients(plan: Arguments, population: Population) -> RecordClients:
         delta=_each(usual_delta(sizes.sum()) if plan.delta is None else plan.delta, M, "delta"),
         one_pass=f"one pass {hashlib.sha256(repr(plan).encode()).hexdigest()[:8]}" if options.one_pass else None,
         releases=method.privacy.releases,
+        with_replacement=method.with_replacement,
     )
     _require_few_releases(plan, clients)
     if options.one_pass:

@@ -152,6 +152,8 @@ def _require_alike(clients: RecordClients) -> None:
         remedy = "a shuffler hides messages of one kind: give all clients the same"
         require(bool(np.all(values == values[0])), name, values.tolist(), remedy)
     require(not clients.one_pass, "one_pass", True, "with a shuffler records are drawn anew in every round")
+    remedy = "no theorem amplifies a shuffled round by such a sample: use without-replacement, or trust local"
+    require(not clients.with_replacement, "draws", "with-replacement", remedy)
 
 
 def _cost_behind_shuffler(plan: Arguments, clients: RecordClients) -> Callable[[float, int, int], Event]:

@@ -11,13 +11,14 @@ With C the sensitivity of the exact sum and `rounding` the share of it that floa
 
     noise multiplier = noise_std / ((1 + rounding) C + g sqrt(d))
 
-*The sampler.* Z = 2^14 A + 2^7 B + C for three draws from one table of the discrete Gaussian p(a) ~ exp(-a^2 / (2 s^2)),
-|a| < 16 s, s = 2^8, with 256-bit thresholds. Every integer within 15 S has its probability up to a factor e^+-ETA; an output
-lies outside with probability `failure` at most. So a release that is (epsilon, delta)-DP with the exact law is
+*The sampler.* Z = 2^14 A + 2^7 B + C for three draws from one table of the discrete Gaussian p(a) ~ exp(-a^2/2s^2),
+|a| < 16 s, s = 2^8, with 256-bit thresholds. Every integer within 15 S has its probability up to a factor e^+-ETA; an
+output lies outside with probability `failure` at most. So a release that is (epsilon, delta)-DP with the exact law is
 
     (epsilon + 2 d ETA, e^(2 d ETA) delta + failure)-DP as drawn,    failure = 4 d Phi(-(15 - 1 / noise multiplier))
 
-docs/noise.md has the proofs. At d = 10^6, 1,000 rounds and noise multiplier 1 that adds 2e-14 to epsilon and 3e-35 to delta.
+docs/noise.md has the proofs. At d = 10^6, 1,000 rounds and noise multiplier 1 that adds 2e-14 to epsilon and 3e-35 to
+delta.
 """
 
 from __future__ import annotations

@@ -16,19 +16,20 @@ import numpy as np
 from sordino.report.curves import MEASURES, History, measure_of
 
 Histories = Sequence[History]  # one for each seed
+TEST = "two-sided paired t-test, runs paired by seed"
+CORRECTION = "Holm"
 
 
 def compare(methods: Mapping[str, Histories], confidence: float = 0.95) -> list[dict[str, Any]]:
     """One row for each method: mean over seeds of the last five rounds, its interval, difference from the first method.
 
-    The p-value is that of a paired t-test against the first method, adjusted for the number of tests (Holm). The
-    figures of a method are NaN if one of its runs diverged.
+    The p-value is that of a paired t-test against the first method, adjusted for the number of other methods (Holm).
+    The figures of a method are NaN if one of its runs diverged; so is its p-value if all differences are equal, or one
+    is not finite.
     """
-    from scipy.stats import ttest_rel
-
     measure, _, factor = measure_of(next(iter(methods.values()))[0][-1])
     values = {
-        name: factor * np.array([statistics.fmean(row[measure] for row in history[-5:]) for history in histories])
+        name: factor * np.array([_last_five(history, measure) for history in histories])
         for name, histories in methods.items()
     }
     first = next(iter(values.values()))
@@ -39,9 +40,8 @@ def compare(methods: Mapping[str, Histories], confidence: float = 0.95) -> list[
         if found is not first:
             difference = found - first
             low, high = _interval(difference, confidence)
-            same = bool(np.all(difference == difference[0]))
-            p = float(ttest_rel(found, first).pvalue) if len(found) > 1 and not same else math.nan
-            row |= {"difference": float(difference.mean()), "difference_low": low, "difference_high": high, "p": p}
+            row |= {"difference": float(difference.mean()), "difference_low": low, "difference_high": high}
+            row["p"] = _paired_p(found, first)
         rows.append(row | {"seeds": len(found)})
     for row, adjusted in zip(rows[1:], _holm([row["p"] for row in rows[1:]]), strict=True):
         row["p"] = adjusted
@@ -79,12 +79,27 @@ def _interval(values: np.ndarray, confidence: float) -> tuple[float, float]:
     return float(values.mean() - half), float(values.mean() + half)
 
 
+def _last_five(history: History, measure: str) -> float:
+    """The mean of the last five rounds; NaN of a run that diverged, whatever its last figures are."""
+    mean = statistics.fmean(row[measure] for row in history[-5:])
+    return mean if math.isfinite(mean) else math.nan
+
+
+def _paired_p(found: np.ndarray, first: np.ndarray) -> float:
+    """The p-value before any correction; NaN where there is no test: one run, or differences without spread."""
+    from scipy.stats import ttest_rel
+
+    difference = found - first
+    rounding = 1e-12 * max(np.abs(found).max(), np.abs(first).max())
+    varies = len(found) > 1 and bool(np.ptp(difference) > rounding)  # a NaN does not
+    return float(ttest_rel(found, first).pvalue) if varies else math.nan
+
+
 def _holm(ps: list[float]) -> list[float]:
-    """p-values adjusted for their number by Holm's method."""
-    order = sorted(range(len(ps)), key=lambda i: ps[i])
+    """p-values adjusted for their number by Holm's method. A NaN stays, and counts as one of the tests."""
+    known = [i for i, p in enumerate(ps) if not math.isnan(p)]
     adjusted, largest = [math.nan] * len(ps), 0.0
-    for place, i in enumerate(order):
-        if not math.isnan(ps[i]):
-            largest = max(largest, min(1.0, (len(ps) - place) * ps[i]))
-            adjusted[i] = largest
+    for place, i in enumerate(sorted(known, key=lambda i: ps[i])):
+        largest = max(largest, min(1.0, (len(ps) - place) * ps[i]))
+        adjusted[i] = largest
     return adjusted

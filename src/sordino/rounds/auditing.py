@@ -29,6 +29,7 @@ from sordino.privacy.audit import Audit, audit
 from sordino.privacy.events import Assumed, Claimed, Sampled, parts_of
 from sordino.privacy.guarantee import Guarantee
 from sordino.privacy.sampling import Full
+from sordino.rounds.arithmetic import require_sound_arithmetic
 from sordino.types import Event, Key, Observer, Placement, Relation, Scalar, Trust, Unit, Vector
 
 NUMBERS_AT_A_TIME = 2**22
@@ -61,6 +62,7 @@ def audit_release(
         raise InvalidInput("algorithm", type(plan.method).__name__, remedy)
     if resolved.trust is Trust.NONE:
         raise InvalidInput("mechanism", "none", "adds no noise: epsilon is infinite, and there is nothing to audit")
+    require_sound_arithmetic()
     certified, parts = _audited(resolved)
     if any(isinstance(part, Assumed) for part in parts):
         reason = "the certificate rests on an assumed sensitivity, for which no pair of neighbours can be made"

@@ -13,12 +13,13 @@ import jax
 import jax.numpy as jnp
 
 from sordino.algorithms.local import ClientData
+from sordino.bounding._norm import surely_within
 from sordino.errors import SordinoError
 from sordino.keys import require_generator
 from sordino.planning.resolved import Rules
-from sordino.types import Aggregate, BoundInfo, Key, Message, Placement, PyTree, Scalar, Vector
+from sordino.types import Aggregate, BoundInfo, Key, Message, Placement, PyTree, Scalar, Unit, Vector
 
-SLACK = 1e-3  # relative tolerance of the check that a message respects its limit; bounders themselves are exact
+SLACK = 1e-3  # for rounding in messages that protect records, whose certificate rests on the clip of each record
 
 
 class ClientKeys(NamedTuple):
@@ -62,7 +63,9 @@ def client_turn(
     private = rules.placement is not Placement.NONE
     if private and bounded.side is not None and not rules.side_is_priced:
         raise SordinoError(f"{type(method).__name__}.client sends a side scalar that no side_event accounts for")
-    exceeds = exceeds_limit(bounded.vector, limit) if private and limit is not None else jnp.bool_(False)
+    exceeds = (
+        exceeds_limit(bounded.vector, limit, method.privacy.unit) if private and limit is not None else jnp.bool_(False)
+    )
     if rules.placement is Placement.IN_CLIENT:
         sent = mechanism.message(keys.noise, bounded.vector)._replace(side=bounded.side)
         after = method.after_noise(received, state, after, mechanism.read(sent.vector))
@@ -128,8 +131,9 @@ def _require_length(rules: Rules, state: PyTree, total: jax.Array) -> None:
         raise SordinoError(f"{name}.client sends {total.shape[0]} numbers, and the noise was made for {parts * d}")
 
 
-def exceeds_limit(vector: Vector, limit: Scalar) -> jax.Array:
-    """Whether a message is longer than its limit. The certificate rests on methods that never send such a message."""
-    share = vector / limit  # the squares of very long and very short limits leave float32
-    within = jnp.vdot(share, share, precision=jax.lax.Precision.HIGHEST) <= (1 + SLACK) ** 2
-    return ~within  # a NaN norm counts as too long
+def exceeds_limit(vector: Vector, limit: Scalar, unit: Unit = Unit.CLIENT) -> jax.Array:
+    """Whether a message is longer than its limit, on which the certificate of methods that protect clients rests.
+
+    Then not even the last bit is given away: what is not proven to lie within exceeds. Bounders leave room for that.
+    """
+    return ~surely_within(vector, limit if unit is Unit.CLIENT else (1 + SLACK) * limit)

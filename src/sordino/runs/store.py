@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import shlex
 import tomllib
 from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
@@ -371,7 +372,9 @@ def require_same_config(folder: Path, config: str | None) -> None:
     text = kept.read_bytes().decode(errors="replace")
     try:
         tomllib.loads(text)
-        again = f"sordino run {kept} --name {folder.name} --resume"
+        again = shlex.join(
+            ["sordino", "run", str(kept), "--runs", str(folder.parent), "--name", folder.name, "--resume"]
+        )
         remedy = f"was started with another configuration: go on with `{again}`, or choose another name"
     except tomllib.TOMLDecodeError:
         remedy = f"{kept} is damaged"

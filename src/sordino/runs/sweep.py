@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sordino.errors import require
 from sordino.planning import Plan, ResolvedPlan
+from sordino.rounds.arithmetic import require_sound_arithmetic
 from sordino.runs.blocks import make_blocks
 from sordino.runs.constants import with_warnings
 from sordino.runs.loop import Options, OutOfTime, Session, SweepProgress, run_block
@@ -16,6 +17,8 @@ from sordino.runs.point import Point, Progress, Run
 from sordino.runs.seeds import FreshSeed, Seed, as_seed
 from sordino.runs.store import require_same_config
 from sordino.tasks import Task
+from sordino.tasks.padding import require_padding_left_out
+from sordino.types import Trust, Unit
 
 
 def simulate(
@@ -91,6 +94,10 @@ def _run(
     finished: Callable[[int, Run], None] | None = None,
 ) -> list[Run]:
     points = with_warnings([_with_seed(point, options).for_task(task) for point in points], task)
+    if any(point.answer.trust is not Trust.NONE for point in points):
+        require_sound_arithmetic()
+    if any(point.answer.method.privacy.unit is Unit.CLIENT for point in points):  # records are taken one by one
+        require_padding_left_out(task)
     at_a_time = 1 if options.transcript else options.at_a_time
     blocks = make_blocks(points, task, chunk=options.chunk, at_a_time=at_a_time, transcript=options.transcript)
     blocks = [block for block in blocks if any(number not in options.skip for number in block.numbers)]

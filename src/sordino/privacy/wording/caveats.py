@@ -203,8 +203,8 @@ def noise_for_rounding(messages: int, share: float) -> Warning:
     """Lattice noise is enlarged for the rounding of a large sum."""
     return Warning(
         "noise-for-rounding",
-        f"Sums of {messages} messages are rounded to float32. The noise is {100 * share:.2g} % larger, so that the figures "
-        "hold. A smaller cohort avoids this.",
+        f"Sums of {messages} messages are rounded to float32. The noise is {100 * share:.2g} % larger, so that the "
+        "figures hold. A smaller cohort avoids this.",
     )
 
 

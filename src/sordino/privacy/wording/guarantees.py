@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sordino.privacy.wording.figures import format_delta, format_epsilon
 from sordino.privacy.wording.plain import assumptions_line, draws_line, glossary, plain_paragraph, seed_line
-from sordino.types import Observer, Warning
+from sordino.types import Draws, Observer, Warning
 
 if TYPE_CHECKING:  # guarantee.py prints itself through this module
     from sordino.privacy.guarantee import Certificate, Guarantee
@@ -51,7 +51,10 @@ def certificate_text(certificate: Certificate) -> str:
     few = len({g.client for g in shown if g.client is not None}) <= MOST_CLIENTS
     lines = [guarantee_sentence(g) for g in shown if few or g.client is None]
     lines += [] if few else _client_ranges(shown)
-    before = [seed_line(certificate), plain_paragraph(certificate), draws_line(certificate)]
+    before = [plain_paragraph(certificate), draws_line(certificate)]
+    if certificate.draws is not Draws.LATTICE:  # what follows is about ideal noise
+        before.reverse()
+    before.insert(0, seed_line(certificate))
     after = [*map(warning_line, certificate.warnings), glossary(shown), assumptions_line(certificate.assumptions)]
     return "\n".join(filter(None, [*before, *lines, *after]))
 

@@ -22,8 +22,8 @@ AS_PERCENT = 1.0  # the largest epsilon whose factor is said in per cent
 AMOUNTS = {0.1: "learns little", 3.0: "learns a limited amount", 10.0: "may learn much"}
 
 SEED_GIVEN = (
-    "The seed is fixed and not secret: whoever knows it can remove the noise, and no figure below holds against them. Do "
-    "not publish the model, and do not use the seed again on the same data."
+    "The seed is fixed and not secret: whoever knows it can remove the noise, and no figure below holds against them. "
+    "Do not publish the model, and do not use the seed again on the same data."
 )
 
 # (who looks, at the start of a sentence and inside it, and the word that stands for them)
@@ -49,12 +49,12 @@ _DRAWS = {
         "included."
     ),
     Draws.FLOAT32: (
-        "The figures describe ideal noise. The noise of this run is float32, or from tables of limited precision, and can "
-        "be distinguished from ideal noise: do not publish this model as private."
+        "The figures describe ideal noise. The noise of this run is float32, or from tables of limited precision, and "
+        "can be distinguished from ideal noise: do not publish this model as private."
     ),
     Draws.SIMULATED_MESSAGES: (
-        "Simulated messages: no real message left a client, and the figures describe a deployment whose clients draw ideal "
-        "noise. The model of this simulation carries float32 noise: do not publish it as private."
+        "Simulated messages: no real message left a client, and the figures describe a deployment whose clients draw "
+        "ideal noise. The model of this simulation carries float32 noise: do not publish it as private."
     ),
 }
 
