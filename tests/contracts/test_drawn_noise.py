@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, fields
 
 import pytest
 
 import sordino as so
-from sordino.errors import InvalidInput
+from sordino.algorithms.fedavg import FedAvg
+from sordino.errors import InvalidInput, Refused
 from sordino.privacy import lattice
 from sordino.privacy.accountants import account_of, epsilon_of
-from sordino.privacy.events import Composed, Drawn, Gaussian, Pure, Repeated, Sampled, event_from_json, event_to_json
+from sordino.privacy.events import (
+    Approximate,
+    Composed,
+    Drawn,
+    Gaussian,
+    Pure,
+    Repeated,
+    Sampled,
+    as_ideal,
+    event_from_json,
+    event_to_json,
+)
 from sordino.privacy.sampling import Poisson
+from sordino.pytrees import pytree
 from sordino.tasks import Population
 from sordino.types import Draws, Observer, Relation
 
@@ -47,6 +61,20 @@ def test_a_secret_sample_amplifies_the_noise_and_not_what_its_sampler_adds(event
     assert epsilon_of(Repeated(event, 20), delta) == pytest.approx(expected, rel=1e-9)
 
 
+def test_what_a_sampler_adds_grows_the_failures_of_its_release_too():
+    """A release that fails with probability 0.1, drawn by a sampler that may double every probability."""
+    event = Drawn(Approximate(Pure(0.0), 0.1), excess=2 * math.log(2), failure=0.0)
+    assert account_of(event).delta(2 * math.log(2)) >= 0.2
+    assert account_of(event).epsilon(0.15) == math.inf
+
+
+def test_the_ideal_event_keeps_its_unit_and_relation():
+    event = so.gaussian(1.0, sampler="lattice").event(so.clip(1.0), Relation.ADD_REMOVE, 10)
+    assert as_ideal(event).relation is Relation.ADD_REMOVE
+    with pytest.raises(Refused, match="replace-one"):
+        epsilon_of(as_ideal(event), 1e-5, Relation.REPLACE_ONE)
+
+
 def test_a_drawn_event_survives_the_ledger():
     event = lattice.drawn(1.3, 10**6)
     assert event_from_json(event_to_json(event)) == event
@@ -60,6 +88,21 @@ def test_the_sampler_adds_next_to_nothing_to_a_large_model():
         assert 1000 * event.failure < 1e-20
         ideal = account_of(Repeated(Gaussian(z), 1000))
         assert account_of(Repeated(event, 1000)).epsilon(1e-6) == pytest.approx(ideal.epsilon(1e-6), rel=1e-12)
+
+
+@dataclass(frozen=True)
+class Silent(FedAvg):
+    """Pays for its side scalars, and lets them go without noise."""
+
+    def side_noise_std(self):
+        return None
+
+
+def test_a_side_scalar_without_noise_is_refused():
+    made = so.fedavg(local_steps=1, local_lr=0.1, bound=so.adaptive_clip(0.5, indicator_noise_std=5.0))
+    silent = pytree(Silent)(*(getattr(made, field.name) for field in fields(made)))
+    with pytest.raises(InvalidInput, match="side_noise_std"):
+        so.plan(silent, rounds=2, noise_multiplier=1.0).resolve(Population(10, 100))
 
 
 FEDAVG = so.fedavg(local_steps=1, local_lr=0.1, bound=so.clip(0.5))

@@ -230,6 +230,18 @@ def replaced(folder: Path, name: str, old: str, new: str) -> None:
     (folder / name).write_text(text.replace(old, new, 1))
 
 
+def no_end_and_another_model(folder: Path) -> None:
+    """As if the run had not ended, so that its ledger names no model."""
+    swap_in(folder, "model.safetensors")
+    rebuild(folder, lambda entries: entries[:-1])
+    unmarked(folder)
+
+
+def beside_points(folder: Path) -> None:
+    """A folder that looks like a sweep, whose only point is a good run, and a run beside it."""
+    shutil.copytree(folder.parent / "other", folder / "points" / "00000")
+
+
 TAMPERING: dict[str, tuple[Callable[[Path], object], set[str]]] = {
     "a smaller epsilon": (smaller_epsilon, {"certificate.json"}),
     "a warning less": (lambda run: edit_certificate(run, lambda data: data["warnings"].pop()), {"certificate.json"}),
@@ -249,7 +261,12 @@ TAMPERING: dict[str, tuple[Callable[[Path], object], set[str]]] = {
         lambda run: rebuild(run, lambda entries: [*entries[:-2], entries[-1]]),
         {"ledger.jsonl"},
     ),
-    "no end, chain rebuilt": (lambda run: rebuild(run, lambda entries: entries[:-1]), {"ledger.jsonl"}),
+    "no end, chain rebuilt": (
+        lambda run: rebuild(run, lambda entries: entries[:-1]),
+        {"ledger.jsonl", "model.safetensors"},
+    ),
+    "no end, and a model of another run": (no_end_and_another_model, {"model.safetensors"}),
+    "the points of a sweep beside a run": (beside_points, {"points"}),
     "half the rounds, as if unfinished": (cut_and_unmarked, {"model.safetensors", "metrics.jsonl"}),
     "ledger and certificate of another run": (
         lambda run: swap_in(run, "ledger.jsonl", "ledger.jsonl.head", "certificate.json"),

@@ -26,6 +26,7 @@ CAVEATS: dict[str, list[tuple[tuple, dict]]] = {
     "assume_shuffler": [((100,), {}), ((99,), {"others": True})],
     "assume_secure_aggregation": [((1,), {}), ((3,), {})],
     "assume_first_noise_secret": [((1, SERVER), {}), ((3, USER), {})],
+    "noise_for_rounding": [((100_000, 0.048), {})],
     "assume_paper_sensitivities": [((0.1,), {})],
     "claim_of_theorem_1": [((10.0, 328810, -1500.0), {}), ((1.0, 20, -0.5), {})],
     "claim_of_norm_ec": [((8.0, 1e-5, 50, Relation.ZERO_OUT, 21.3), {})],

@@ -23,6 +23,7 @@ from sordino.mechanisms._lattice_gaussian import (
 )
 from sordino.privacy import lattice
 from sordino.summation import rounding_share
+from sordino.types import Relation
 
 TABLE = exact_table(lattice.table_weights())
 THRESHOLD_BITS = 32 * lattice.THRESHOLD_WORDS
@@ -196,10 +197,29 @@ def test_sums_are_rounded_no_further_than_accounted():
     assert rounding_share(100) < 1e-4  # of the bound of one of a hundred clients, in the noise multiplier
     for z, d, clients in [(1.0, 10**6, 100), (20.0, 10**6, 1000), (0.35, 7850, 1000)]:
         rounding = rounding_share(clients)
-        std = lattice.noise_std_for(z, 0.7, d, rounding)
-        assert lattice.lattice_multiplier(std / 0.7, d, rounding) == pytest.approx(z, rel=1e-12)
-        assert lattice.lattice_multiplier(std / 0.7, d, rounding) >= z
-        assert z * 0.7 < std < 1.01 * z * 0.7  # what rounding costs: less than 1 % of noise
+        for relation in Relation:
+            std = lattice.noise_std_for(z, 0.7, d, relation, rounding)
+            assert lattice.lattice_multiplier(std / 0.7, d, relation, rounding) == pytest.approx(z, rel=1e-12)
+            assert lattice.lattice_multiplier(std / 0.7, d, relation, rounding) >= z
+            assert z * 0.7 < std < 1.012 * z * 0.7  # what rounding costs: about 1 % of noise at most
+
+
+def test_a_poisson_sample_of_exchanged_clients_is_paid_for():
+    """The sum of the others lies on a rounding edge: with one client it is rounded up, with the other one down.
+
+    Under replace-one the accountant gives each of the two half of the sensitivity. Half of what is charged must cover
+    the way from the sum without both to the sum with either, rounding included.
+    """
+    d, C, z = 10**4, 1.0, 2.0
+    std = lattice.noise_std_for(z, 2 * C, d, Relation.REPLACE_ONE)
+    step = lattice_step(std)
+    spacing = float(step) / 2**LOW_BITS
+    charged = std / z / spacing / 2  # of one client, in units of the lattice
+    moved = np.full(d, np.float32(C / math.sqrt(d)) * np.float32(1 - 1e-6))
+    for edge in (0.0, 0.499, -0.499, 0.25):
+        others = np.full(d, np.float32(edge * spacing))
+        for sign in (1, -1):
+            assert lattice_distance(others + sign * moved, others, step) <= charged
 
 
 def test_what_leaves_depends_on_the_integer_alone():

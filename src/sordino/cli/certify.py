@@ -61,6 +61,7 @@ def certify_command(
     signing = None if sign is None else signing_key(sign)
     verifying = None if verify is None else _verifying_key(verify)
     points = [folder for folder in point_folders(run) if was_run(folder)]  # the others have not begun
+    points = [] if was_run(run) else points  # the folder of a run that also has points is no sweep
     with working("accounting"):
         if run.is_dir() and (points or was_run(run)):
             found = [_checked_run(path, delta, signing, verifying) for path in points or [run]]

@@ -36,7 +36,8 @@ def plan_command(file: File, set: Set = None, json: Json = False) -> None:
     plan, resolved = point.plan, point.answer
     facts = {"file": str(file), "rounds": plan.rounds, "cohort": str(plan.cohort), "trust": resolved.trust}
     result = facts | dict(resolved.summary)
-    show_with_certificate(f"Plan of {file}", result, point.certificate, as_json=json)
+    certificate = resolved.certificate if point.seed is None else point.certificate  # with what a given seed means
+    show_with_certificate(f"Plan of {file}", result, certificate, as_json=json)
 
 
 def run_command(

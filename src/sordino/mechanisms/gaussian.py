@@ -99,18 +99,19 @@ class Gaussian(Mechanism):
     def event(self, bounder: Limited, relation: Relation, d: int, *, unit: Unit = Unit.CLIENT) -> Event:
         if float(self.noise_std) == 0:
             return events.NonPrivate("the noise std is 0")
-        cost = self.cost_of(float(self.noise_std) / float(bounder.sensitivity(relation)), d)
+        cost = self.cost_of(float(self.noise_std) / float(bounder.sensitivity(relation)), d, relation)
         return stated_as(cost, unit, relation)
 
     def side_cost(self, event: Event) -> Event:
         assert isinstance(event, events.Gaussian)  # a plan refuses other noise beside messages
-        return replace(self.cost_of(event.noise_multiplier, 1), unit=event.unit, relation=event.relation)
+        relation = event.relation or Relation.REPLACE_ONE  # pays most for rounding
+        return replace(self.cost_of(event.noise_multiplier, 1, relation), unit=event.unit, relation=event.relation)
 
-    def cost_of(self, noise_multiplier: float, d: int) -> Event:
+    def cost_of(self, noise_multiplier: float, d: int, relation: Relation) -> Event:
         """The cost of a sum of d coordinates with noise of this multiplier, before rounding to a lattice."""
         if self.sampler is Sampler.FLOAT32:
             return events.Gaussian(noise_multiplier)
-        return lattice.drawn(lattice.lattice_multiplier(noise_multiplier, d, self.rounding), d)
+        return lattice.drawn(lattice.lattice_multiplier(noise_multiplier, d, relation, self.rounding), d)
 
     @property
     def gaussian_std(self) -> Scalar:
@@ -197,7 +198,8 @@ class GaussianRequest(ScaledRequest):
         def noise(z: float) -> Gaussian:
             if sampler is Sampler.LATTICE:
                 z = max(z, lattice.LEAST_MULTIPLIER) if self.noise_multiplier is None else z
-                return gaussian(lattice.noise_std_for(z, sensitivity, context.d, rounding), sampler, rounding)
+                std = lattice.noise_std_for(z, sensitivity, context.d, context.relation, rounding)
+                return gaussian(std, sampler, rounding)
             return gaussian(scaled_std(z, sensitivity))
 
         if isinstance(context.bound, AdaptiveClip):

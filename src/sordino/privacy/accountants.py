@@ -109,7 +109,8 @@ def _account_of(event: Event, relation: Relation) -> Account:
     account = _account_leaves(leaves, relation)
     if tally.parts:
         account = dataclasses.replace(account, accountant=f"parallel composition, {account.accountant}")
-    return _with_failure(account, tally.any_failure, tally.excess, claims)
+    account = _with_failure(account, tally.failure, claims)
+    return _as_drawn(account, tally.excess, tally.drawn_failure)
 
 
 def _account_leaves(leaves: Counter[Event], relation: Relation) -> Account:
@@ -180,9 +181,21 @@ def _loss_account(leaves: Counter[Event], relation: Relation) -> Account:
     return Account("privacy loss distribution", epsilon, delta)
 
 
-def _with_failure(account: Account, failure: float, excess: float, claims: tuple[str, ...]) -> Account:
-    """Take the probability that some release fails out of delta, and add what samplers may add to epsilon."""
-    if failure == 0 and excess == 0 and not claims:
+def _with_failure(account: Account, failure: float, claims: tuple[str, ...]) -> Account:
+    """Take the probability that some release fails out of delta."""
+    if failure == 0 and not claims:
+        return account
+    return Account(
+        account.accountant,
+        lambda delta: account.epsilon(delta - failure) if delta >= failure and failure < 1 else math.inf,
+        lambda epsilon: min(1.0, failure + account.delta(epsilon)),
+        claims,
+    )
+
+
+def _as_drawn(account: Account, excess: float, failure: float) -> Account:
+    """The account of releases whose samplers add `excess` to epsilon, and to delta a factor e^excess and `failure`."""
+    if excess == 0 and failure == 0:
         return account
 
     def epsilon(delta: float) -> float:
@@ -194,7 +207,7 @@ def _with_failure(account: Account, failure: float, excess: float, claims: tuple
         below = max(0.0, excess - epsilon)  # delta at -x is at most that at 0 plus 1 - e^-x
         return min(1.0, failure + math.exp(excess) * (account.delta(max(0.0, epsilon - excess)) + below))
 
-    return Account(account.accountant, epsilon, delta, claims)
+    return dataclasses.replace(account, _epsilon=epsilon, _delta=delta)
 
 
 def _worst(branches: list[Account]) -> Account:

@@ -259,7 +259,7 @@ def sampled(event: Event, sampling: Sampling) -> Event:
 
 def as_ideal(event: Event) -> Event:
     """The event with every part as its sampler is meant to draw it."""
-    return _mapped(event, lambda part: part.event if isinstance(part, Drawn) else part)
+    return _mapped(event, lambda part: _with_words_of(part, part.event) if isinstance(part, Drawn) else part)
 
 
 def parts_of(event: Event) -> Iterator[Event]:
@@ -302,7 +302,12 @@ def of_run(event: Event, name: str) -> Event:
 
 def held_by(event: Event, i: int) -> Event:
     """The event as it concerns the records of client i."""
-    return _mapped(event, lambda part: part.events[i] if isinstance(part, ByHolder) else part)
+    return _mapped(event, lambda part: _with_words_of(part, part.events[i]) if isinstance(part, ByHolder) else part)
+
+
+def _with_words_of(outer: Event, inner: Event) -> Event:
+    """`inner` alone, stated for the unit and relation of the event that held it, where it states none."""
+    return dataclasses.replace(inner, unit=inner.unit or outer.unit, relation=inner.relation or outer.relation)
 
 
 def _mapped(event: Event, change: Callable[[Event], Event]) -> Event:

@@ -230,7 +230,7 @@ class Certificate:
             guarantees,
             tuple(Warning(_text(each, "code"), _text(each, "message")) for each in warnings),
             None if table.get("draws") is None else Draws.parse(_text(table, "draws")),
-            None if table.get("seed") is None else SeedOrigin.parse(_text(table, "seed")),
+            _seed_origin(table),
             _texts(table, "assumptions"),
         )
 
@@ -323,6 +323,13 @@ def _table(name: str, values: object) -> Json:
     if not isinstance(values, dict):
         raise InvalidInput(name, values, "must be a JSON object")
     return values
+
+
+def _seed_origin(table: Json) -> SeedOrigin | None:
+    """Where the seed came from; files of earlier versions do not say it, and the default then was one seed for all."""
+    if "seed" not in table:
+        return SeedOrigin.GIVEN
+    return None if table["seed"] is None else SeedOrigin.parse(_text(table, "seed"))
 
 
 def _texts(table: Json, key: str) -> tuple[str, ...]:

@@ -45,10 +45,15 @@ def selection_epsilon(*events: Event, trials: float, delta: float, relation: Rel
     # More than 100 times the mean number of runs has probability e^-100. What samplers add counts for all of them.
     drawn, runs = [tally_of(event, relation) for event in events], 100 * trials
     excess = runs * max(each.excess for each in drawn)
-    left = delta - math.exp(-100) - runs * max(each.drawn_failure for each in drawn)
-    if left <= 0:
-        raise Refused("so little noise reaches beyond what is proven of its sampler", "take more noise")
-    return excess + float(compute_epsilon(a, eps + at_b + math.log(trials) / (a - 1), left * math.exp(-excess))[0])
+    failure = math.exp(-100) + runs * max(each.drawn_failure for each in drawn)
+    renyi = eps + at_b + math.log(trials) / (a - 1)
+    # The runs behind the chosen model are not shown: a failure with the other data set costs e^epsilon times as much.
+    most = 1 + excess + float(compute_epsilon(a, renyi, delta)[0])
+    left = (delta - (1 + math.exp(min(most, 700))) * failure) * math.exp(-excess)
+    chosen = excess + float(compute_epsilon(a, renyi, left)[0]) if left > 0 else math.inf
+    if chosen > most:
+        raise Refused("epsilon is so large that the failures of samplers count", "take more noise")
+    return chosen
 
 
 def _as_dp_event(event: Event, relation: Relation) -> DpEvent:

@@ -27,18 +27,13 @@ class Tally:
 
     @property
     def failure(self) -> float:
-        """The probability that some release fails, those of samplers not counted."""
+        """The probability that some release fails."""
         return -math.expm1(self.log_kept)
 
     @property
     def drawn_failure(self) -> float:
         """The probability that some sampler fails."""
         return -math.expm1(self.log_drawn)
-
-    @property
-    def any_failure(self) -> float:
-        """The probability of either."""
-        return -math.expm1(self.log_kept + self.log_drawn)
 
     def add_drawn(self, drawn: events.Drawn, count: int) -> None:
         """Count what `count` draws of a sampler may add."""

@@ -30,6 +30,7 @@ from sordino.runs.names import (
     POINTS,
     SALT,
     SECRET,
+    SIGNATURE,
 )
 
 _RESTORE = "restore it from a backup"
@@ -63,7 +64,7 @@ class Agreement:
 
 def was_run(folder: Path) -> bool:
     """Whether something has run in this folder, whatever has become of its ledger."""
-    return any((folder / name).exists() for name in (LEDGER, HEAD, MODEL, METRICS, CHECKPOINT))
+    return any((folder / name).exists() for name in (LEDGER, HEAD, MODEL, METRICS, CHECKPOINT, CERTIFICATE, SIGNATURE))
 
 
 def compare_run(folder: Path) -> Agreement:
@@ -115,6 +116,12 @@ def _differing_files(folder: Path, record: LedgerRecord, notes: list[str]) -> It
     except InvalidInput as error:
         yield Disagreement(SALT, "damaged", str(error))
         return
+    if record.finish is None and first and (folder / MODEL).exists():
+        yield Disagreement(
+            MODEL, "unnamed", f"is here, though {LEDGER} does not say that the run ended; resume the run"
+        )
+    if (folder / POINTS).exists():
+        yield Disagreement(POINTS, "unexpected", "is here beside a run, which has no points; remove it")
     without_salt = []
     for name in (*OPEN, *SECRET):
         named = {digests[name] for digests in (first, last) if name in digests}

@@ -31,9 +31,11 @@ class Checkpoint:
     or does not hold what it must, counts as none. Without a path nothing is kept.
     """
 
-    def __init__(self, path: Path | None, *, every: float | None = None, always_last: bool = False) -> None:
-        """`always_last` keeps the end of a run however short it was."""
-        self._path, self._every = path, EVERY if every is None else every
+    def __init__(
+        self, path: Path | None, identity: bytes = b"", *, every: float | None = None, always_last: bool = False
+    ) -> None:
+        """`identity` is that of the run, `always_last` keeps the end of a run however short it was."""
+        self._path, self._identity, self._every = path, identity.hex(), EVERY if every is None else every
         self._always_last = always_last
         self._started, self._before = time.monotonic(), 0.0
         self._next = self._started + self._every
@@ -55,6 +57,8 @@ class Checkpoint:
                 arrays = [saved[f"leaf{i}"] for i in range(int(saved["count"]))]
         except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile):
             return nothing
+        if note.get("identity") != self._identity:  # of another run
+            return nothing
         rows: list[list[Row]] = note["rows"]
         measured = [[row["round"] for row in history] for history in rows]
         expected = [[stop for stop in stops if stop <= done]] * runs
@@ -72,7 +76,7 @@ class Checkpoint:
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
         leaves = jax.tree.leaves(state)
-        note = json.dumps({"seconds": self.elapsed, "rows": rows})
+        note = json.dumps({"identity": self._identity, "seconds": self.elapsed, "rows": rows})
         arrays: dict[str, Any] = {f"leaf{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
         arrays |= {"round": done, "count": len(leaves), "note": np.frombuffer(note.encode(), np.uint8)}
         buffer = io.BytesIO()

@@ -211,11 +211,11 @@ class _Training:
         """In the folder of the first point, or among the unfinished ones; nowhere if there is no folder."""
         options, folder = self._session.options, self._session.points[self._block.points[0]].folder
         if folder is not None:
-            return Checkpoint(folder / CHECKPOINT, always_last=True)
+            return Checkpoint(folder / CHECKPOINT, identity(), always_last=True)
         if options.unfinished is None or options.iterates:
             return Checkpoint(None)
         path = options.unfinished / f"{identity().hex()[:16]}.npz"
-        return Checkpoint(path, every=None if options.deadline is None else 0.0)
+        return Checkpoint(path, identity(), every=None if options.deadline is None else 0.0)
 
 
 def _without_memories(state: RoundState) -> RoundState:

@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import shlex
-import tomllib
 from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -47,6 +45,7 @@ from sordino.runs.names import (
     RECORDS,
 )
 from sordino.runs.point import Point, Row
+from sordino.runs.same_run import require_same_config, require_same_records
 from sordino.runs.seeds import FreshSeed
 from sordino.tasks import Task
 
@@ -176,7 +175,7 @@ class RunStore:
         require(same, "resume", str(folder), remedy)
         # Rounds that run again draw the same noise: on other records, two releases would show the difference.
         otherwise = "its version of JAX, seed, records, loss, chunk or devices have changed since"
-        _require_same_records(folder, identity.hex(), "resume", otherwise)
+        require_same_records(folder, identity.hex(), "resume", otherwise)
         stated = Certificate.from_json(_read_json(folder / CERTIFICATE))
         remedy = f"{CERTIFICATE} is not that of the plan: restore it, or choose another name"
         require(stated == point.certificate, "resume", str(folder), remedy)
@@ -299,7 +298,7 @@ class SweepStore:
         if kept.exists():
             remedy = f"holds another sweep: run {kept} to complete that one, or choose another name"
             require(kept.read_text() == config, "run", str(self.folder), remedy)
-            _require_same_records(self.folder, records.hex(), "run", "its points were run on other records")
+            require_same_records(self.folder, records.hex(), "run", "its points were run on other records")
 
 
 @contextmanager
@@ -313,7 +312,7 @@ def one_at_a_time(folder: Path) -> Iterator[None]:
 def point_folders(folder: Path) -> list[Path]:
     """The folders of a sweep's points in their order; none if the folder holds no sweep."""
     points = folder / POINTS
-    return sorted(path for path in points.iterdir() if path.is_dir()) if points.is_dir() else []
+    return sorted(path for path in points.iterdir() if path.name.isdigit() and path.is_dir()) if points.is_dir() else []
 
 
 def load_model(path: str | Path) -> dict[str, np.ndarray]:
@@ -362,32 +361,6 @@ def _description(point: Point, task: Task, name: str, transcript: bool) -> Json:
         "assumed_by_all": list(certificate.assumptions),
         "fingerprint": fingerprint(point, task, transcript),
     }
-
-
-def require_same_config(folder: Path, config: str | None) -> None:
-    """Refuse to go on with another run file than the folder keeps."""
-    kept = folder / CONFIG
-    if config is None or not kept.exists():
-        return
-    text = kept.read_bytes().decode(errors="replace")
-    try:
-        tomllib.loads(text)
-        again = shlex.join(
-            ["sordino", "run", str(kept), "--runs", str(folder.parent), "--name", folder.name, "--resume"]
-        )
-        remedy = f"was started with another configuration: go on with `{again}`, or choose another name"
-    except tomllib.TOMLDecodeError:
-        remedy = f"{kept} is damaged"
-    require(text == config, "resume", str(folder), remedy)
-
-
-def _require_same_records(folder: Path, records: str, field: str, otherwise: str) -> None:
-    """Refuse to go on where the folder was begun with other records, or does not say with which."""
-    known = folder / RECORDS
-    unknown = f"{RECORDS} is missing, so the records that the run began with cannot be checked"
-    remedy = f"{unknown}: restore it, or choose another name"
-    require(known.exists(), field, str(folder), remedy)
-    require(known.read_text() == records, field, str(folder), f"{otherwise}: choose another name")
 
 
 def _as_json(values: Json) -> bytes:

@@ -14,8 +14,8 @@ from sordino.runs.constants import with_warnings
 from sordino.runs.loop import Options, OutOfTime, Session, SweepProgress, run_block
 from sordino.runs.names import LEDGER
 from sordino.runs.point import Point, Progress, Run
+from sordino.runs.same_run import require_same_config
 from sordino.runs.seeds import FreshSeed, Seed, as_seed
-from sordino.runs.store import require_same_config
 from sordino.tasks import Task
 from sordino.tasks.padding import require_padding_left_out
 from sordino.types import Trust, Unit

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sordino.errors import InvalidInput
+from sordino.keys import key_of
 from sordino.models import Batch
 from sordino.tasks.task import Task
 
@@ -28,8 +29,8 @@ def require_padding_left_out(task: Task) -> None:
     padded_ones = int(task.data.size.min()) < task.largest
     if task in _TRIED or task.model.leaves_padding_out or not padded_ones:
         return
-    w = task.initial(jax.random.key(0))
-    w = w + 0.01 * jax.random.normal(jax.random.key(1), w.shape)  # a first model may have no gradient at all
+    w = task.initial(key_of(0))
+    w = w + 0.01 * jax.random.normal(key_of(1), w.shape)  # a first model may have no gradient at all
     rows = np.linspace(0, len(task.data.x) - 1, 6).round().astype(int)
     x, y, pair = jnp.asarray(task.data.x[rows]), jnp.asarray(task.data.y[rows]), jnp.arange(2)
     first, other = (jnp.append(pair, jnp.asarray(rest)) for rest in ([2, 3], [5, 4]))

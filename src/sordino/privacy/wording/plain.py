@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # guarantee.py prints itself through this package
 
 AS_PERCENT = 1.0  # the largest epsilon whose factor is said in per cent
 # The largest epsilon for each phrase: factors of 1.11, 20 and 22,027; beyond, the factor is no limit worth the name.
+LARGE_DELTA = 1e-3  # beyond it the probability of a failure is what a reader must hear first
 AMOUNTS = {0.1: "learns little", 3.0: "learns a limited amount", 10.0: "may learn much"}
 
 SEED_GIVEN = (
@@ -29,7 +30,7 @@ SEED_GIVEN = (
 # (who looks, at the start of a sentence and inside it, and the word that stands for them)
 _OBSERVERS = {
     Observer.SERVER: ("The server", "the server", "it"),
-    Observer.MODEL_USER: ("Somebody who sees all trained models", "somebody who sees all trained models", "they"),
+    Observer.MODEL_USER: ("Somebody who sees this run's models", "somebody who sees this run's models", "they"),
     Observer.OUTSIDER: ("Somebody who sees the last model", "somebody who sees the last model", "they"),
     Observer.PEER: ("Another client that sees every message", "another client that sees every message", "it"),
 }
@@ -85,6 +86,8 @@ def _learns(guarantee: Guarantee) -> str:
     start, _, pronoun = _OBSERVERS[guarantee.observer]
     most = next((most for most in AMOUNTS if guarantee.epsilon <= most), None)
     much = "may learn almost everything" if most is None else AMOUNTS[most]
+    if guarantee.delta > LARGE_DELTA:
+        much = f"may learn everything with probability {format_delta(guarantee.delta)}"
     bound, beyond = f"at most {_factor(guarantee.epsilon)}", " So large a factor protects little." * (most is None)
     delta = f", and {format_delta(guarantee.delta)} beyond that" if guarantee.delta > 0 else ""
     when = "in its one round" if guarantee.rounds == 1 else f"over all {guarantee.rounds} rounds"
