@@ -14,11 +14,12 @@ import sordino as so
 from sordino.errors import InvalidInput, Refused
 from sordino.keys import key_of
 from sordino.privacy.certification import certify_ledger
+from sordino.privacy.guarantee import Certificate
 from sordino.privacy.ledger import read_ledger
-from sordino.runs import Options, Point, RunStore, SweepStore, sweep
+from sordino.runs import Options, Point, RunStore, SweepStore, load_model, sweep
 from sordino.runs.seeds import FreshSeed
 from sordino.types import SeedOrigin
-from tests.toys import RUN_FILE, killed_and_resumed, toy, write_run_file
+from tests.toys import RUN_FILE, Killed, killed_and_resumed, toy, write_run_file
 
 TASK = toy()
 PLAN = so.plan(so.fedavg(local_steps=1, local_lr=0.1, bound=so.clip(1.0)), rounds=4, noise_multiplier=1.0, delta=1e-3)
@@ -156,3 +157,27 @@ def test_a_sweep_keeps_one_seed(tmp_path):
     with SweepStore(tmp_path / "seeded", "config", b"one", seeded=True) as store:
         assert store.seed is None
     assert not (tmp_path / "seeded" / "seed.private").exists()
+
+
+def test_a_checkpoint_of_another_run_is_not_taken_up(tmp_path):
+    """Two runs of one file with fresh seeds: the second, killed, does not go on from the state of the first."""
+    so.simulate(PLAN, TASK, folder=tmp_path / "first", evaluate_every=1)
+    with pytest.raises(Killed):
+        so.simulate(PLAN, TASK, folder=tmp_path / "second", evaluate_every=1, progress=kill_at_once)
+    (tmp_path / "second" / "checkpoint.npz").write_bytes((tmp_path / "first" / "checkpoint.npz").read_bytes())
+    so.simulate(PLAN, TASK, folder=tmp_path / "second", evaluate_every=1, resume=True)
+    first, second = (load_model(tmp_path / name / "model.safetensors") for name in ("first", "second"))
+    assert any(np.any(first[name] != second[name]) for name in first)
+
+
+def kill_at_once(row):
+    raise Killed
+
+
+def test_certificates_that_do_not_say_where_their_seed_came_from_are_not_composed(tmp_path):
+    """Files of earlier versions have no such field, and their runs had the same seed by default."""
+    run = so.simulate(PLAN, TASK)
+    values = {name: value for name, value in run.certificate.to_json().items() if name != "seed"}
+    old = Certificate.from_json(values)
+    with pytest.raises(Refused, match="seed"):
+        Certificate.compose(old, old)

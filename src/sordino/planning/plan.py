@@ -67,7 +67,8 @@ def plan(
         records: every client does, and a shuffler hides who sent what.
       relation: "add-remove", "zero-out" or "replace-one". If left out: zero-out with local trust, replace-one for
         cohorts by number and for records, add-remove otherwise.
-      options: of the mechanism. Gaussian: `calibration`, "numeric", the least noise that meets epsilon, "norm-ec", that
+      options: of the mechanism. Gaussian: `sampler`, "lattice" or "float32", of noise that the server adds;
+        `calibration`, "numeric", the least noise that meets epsilon, "norm-ec", that
         paper's formula (with local trust), which does not meet it, or "theorem-2.1" for methods that protect records.
         QTDL and binomial: `message_epsilon`, `message_delta`, `levels`, `mu`, of QTDL also `noise`: each message (with
         central trust, the sum) meets (message_epsilon, message_delta), and the certificate says what all of them
