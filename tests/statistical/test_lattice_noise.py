@@ -205,27 +205,34 @@ def test_sums_are_rounded_no_further_than_accounted():
 
 
 def test_a_poisson_sample_of_exchanged_clients_is_paid_for():
-    """The sum of the others lies on a rounding edge: with one client it is rounded up, with the other one down.
+    """The sum of the others lies next to a rounding edge, and one client carries every coordinate over it.
 
-    Under replace-one the accountant gives each of the two half of the sensitivity. Half of what is charged must cover
-    the way from the sum without both to the sum with either, rounding included.
+    Under replace-one the accountant gives each of the two clients half of the sensitivity. Half of what is charged must
+    cover the way from the sum without both to the sum with either, rounding included.
     """
-    d, C, z = 10**4, 1.0, 2.0
+    d, C = 10**4, 1.0
+
+    def steps(z):
+        """How many steps of the lattice a client of norm C moves each coordinate."""
+        return C / math.sqrt(d) / (lattice.noise_std_for(z, 2 * C, d, Relation.REPLACE_ONE) / lattice.DEVIATION)
+
+    z = next(z for z in np.linspace(2, 2.01, 5000) if 0.004 < steps(z) % 1 < 0.02)  # a little above a whole number
     std = lattice.noise_std_for(z, 2 * C, d, Relation.REPLACE_ONE)
     step = lattice_step(std)
     spacing = float(step) / 2**LOW_BITS
     charged = std / z / spacing / 2  # of one client, in units of the lattice
-    moved = np.full(d, np.float32(C / math.sqrt(d)) * np.float32(1 - 1e-6))
-    for edge in (0.0, 0.499, -0.499, 0.25):
-        others = np.full(d, np.float32(edge * spacing))
-        for sign in (1, -1):
-            assert lattice_distance(others + sign * moved, others, step) <= charged
+    moved, others = (np.full(d, np.float32(each * spacing)) for each in (math.floor(steps(z)) + 0.003, 0.498))
+    assert np.linalg.norm(moved.astype(np.float64)) < C
+    distance = lattice_distance(others + moved, others, step)
+    assert distance > math.sqrt(d) * (steps(z) + 0.9)  # rounding adds nearly a whole step to every coordinate
+    assert distance <= charged
 
 
 def test_what_leaves_depends_on_the_integer_alone():
-    """The same integer in two pairs of parts gives the same number, to the last bit."""
+    """The same integer in two pairs of parts gives the same number, to the last bit, also where float32 rounds."""
+    rng = np.random.default_rng(0)
     step = lattice_step(0.37)
-    high, low = jnp.array([5, -3, 7]), jnp.array([-1, 20_000, 123_456])
+    high, low = (jnp.asarray(rng.integers(-most, most, 10**5), jnp.int32) for most in (2**26, 2**19))
     again = high - 9, low + 9 * 2**LOW_BITS
     assert np.array_equal(read_lattice(high, low, step), read_lattice(*again, step))
 
