@@ -139,6 +139,14 @@ SHORT_WARNINGS = {
 }
 
 
+# How noise was drawn, where the figures describe ideal noise. Results of earlier versions do not say it.
+SHORT_DRAWS = {
+    None: "noise in float32, or simulated messages",
+    Draws.FLOAT32: "noise in float32",
+    Draws.SIMULATED_MESSAGES: "simulated messages",
+}
+
+
 def results_line(certificate: Certificate, claim: str | None = None) -> str:
     """One line for a results page: each observer's total, the warnings that limit it, and the paper's claim."""
     totals = [
@@ -147,6 +155,8 @@ def results_line(certificate: Certificate, claim: str | None = None) -> str:
         for g in certificate.totals
     ]
     codes = {warning.code for warning in certificate.warnings}
+    if any(g.private for g in certificate.guarantees) and certificate.draws in SHORT_DRAWS:
+        totals.append(SHORT_DRAWS[certificate.draws])
     notes = "".join(f"; **{text}**" for code, text in SHORT_WARNINGS.items() if code in codes)
     return "; ".join(totals) + notes + (f"; the paper claims {claim}" if claim else "")
 
