@@ -88,6 +88,15 @@ class Sampler(_Word):
     FLOAT32 = "float32"  # normals in float32
 
 
+class Measure(_Word):
+    """What a privacy filter adds up."""
+
+    GAUSSIAN = "gaussian"  # mu^2
+    CONCENTRATED = "concentrated"  # rho of zero-concentrated DP
+    RENYI = "renyi"  # the Renyi divergence of one fixed order
+    PURE = "pure"  # epsilon
+
+
 class SeedOrigin(_Word):
     """Where the seed of a run comes from."""
 
