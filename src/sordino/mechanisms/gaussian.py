@@ -188,7 +188,6 @@ class GaussianRequest(ScaledRequest):
 
     def calibrate(self, context: NoiseContext) -> Gaussian:
         """Noise of std z times the sensitivity, with the given or the least z."""
-
         sensitivity = float(context.bound.sensitivity(context.relation))
         sampler = self.sampler_for(context.trust)
         rounding = rounding_share(context.terms) if sampler is Sampler.LATTICE else 0.0

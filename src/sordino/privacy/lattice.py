@@ -6,10 +6,10 @@ deviation S rounded to integers:
     y = g (k + Z),    k = round(x / g),    Z = round(N(0, S^2)),    S about 2^22
 
 k is whole, so k + Z = round(k + N(0, S^2)) is post-processing of Gaussian noise on k: the exact Gaussian curve holds.
-Rounding moves each coordinate of two sums apart by at most g, the sums by at most g sqrt(d) more than before. With C
-the sensitivity of the exact sum and `rounding` the share of it that float32 arithmetic adds,
+Rounding moves each coordinate of two sums apart by at most g, the sums by at most g sqrt(d) more than before. With
+Delta the sensitivity of the exact sum and `rounding` the share of it that float32 arithmetic adds,
 
-    noise multiplier = noise_std / ((1 + rounding) C + g sqrt(d))        2 g sqrt(d) under replace-one
+    noise multiplier = noise_std / ((1 + rounding) Delta + g sqrt(d))        2 g sqrt(d) under replace-one
 
 *The sampler.* Z = 2^14 A + 2^7 B + C for three draws from one table of the discrete Gaussian p(a) ~ exp(-a^2/2s^2),
 |a| < 16 s, s = 2^8, with 256-bit thresholds. Every integer within 15 S has its probability up to a factor e^+-ETA; an
