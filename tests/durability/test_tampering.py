@@ -34,8 +34,8 @@ import sordino as so
 from sordino.cli import main
 from sordino.errors import InvalidInput
 from sordino.privacy import signing
-from sordino.privacy.agreement import differences
 from sordino.privacy.certification import certify_ledger
+from sordino.privacy.differences import differences
 from sordino.privacy.ledger import read_ledger
 from sordino.runs import Run, SweepStore
 from sordino.runs.agreement import compare_run

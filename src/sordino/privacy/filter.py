@@ -98,7 +98,7 @@ class Filter:
             raise BudgetExceeded(
                 f"the next release costs {after.cost - spent.cost:.6g} ({self.measure}), and {max(room, 0.0):.6g} of "
                 f"{self.capacity:.6g} is left within epsilon = {self.budget.epsilon:g}, delta = {self.budget.delta:g} "
-                f"({self.budget.relation}): refuse it, or agree on a larger budget before going on"
+                f"(one {self.budget.unit}, {self.budget.relation}): refuse it, or agree on a larger budget"
             )
         reserved = after.excess <= RESERVE * self.budget.epsilon and after.failure <= RESERVE * self.budget.delta
         if not reserved and (after.excess > 0 or after.failure > 0):

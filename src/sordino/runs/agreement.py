@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sordino.errors import InvalidInput, LedgerError, Refused
-from sordino.privacy.agreement import differences, is_whole
+from sordino.privacy.differences import differences, is_whole
 from sordino.privacy.guarantee import Certificate
 from sordino.privacy.ledger import read_ledger
 from sordino.privacy.ledger_record import LedgerRecord
@@ -82,6 +82,8 @@ def compare_run(folder: Path) -> Agreement:
         certified_by_ledger = CERTIFICATE in record.first_files and all(each.file != CERTIFICATE for each in found)
         found += _differing_figures(folder, record, certified_by_ledger)
     found += _differing_progress(folder, record)
+    if (folder / POINTS).exists():
+        found.append(Disagreement(POINTS, "unexpected", "is here beside a run, which has no points; remove it"))
     named = [
         name for name in (*OPEN, *SECRET) if (record.finish.files if record.finish else record.first_files).get(name)
     ]
@@ -116,12 +118,6 @@ def _differing_files(folder: Path, record: LedgerRecord, notes: list[str]) -> It
     except InvalidInput as error:
         yield Disagreement(SALT, "damaged", str(error))
         return
-    if record.finish is None and first and (folder / MODEL).exists():
-        yield Disagreement(
-            MODEL, "unnamed", f"is here, though {LEDGER} does not say that the run ended; resume the run"
-        )
-    if (folder / POINTS).exists():
-        yield Disagreement(POINTS, "unexpected", "is here beside a run, which has no points; remove it")
     without_salt = []
     for name in (*OPEN, *SECRET):
         named = {digests[name] for digests in (first, last) if name in digests}
@@ -175,6 +171,8 @@ def _differing_progress(folder: Path, record: LedgerRecord) -> Iterator[Disagree
     if (folder / MODEL).exists() and not is_whole(record):
         message = f"is the model of all {planned} rounds, but {LEDGER} holds {entered}; restore both from a backup"
         yield Disagreement(MODEL, "rounds-missing", message)
+    elif (folder / MODEL).exists():
+        yield Disagreement(MODEL, "unnamed", f"is here, though {LEDGER} names no model yet; resume the run")
     try:
         measured = max((int(row["round"]) for row in read_rows(folder / METRICS)), default=0)
     except (InvalidInput, KeyError, TypeError, ValueError):

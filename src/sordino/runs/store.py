@@ -48,6 +48,7 @@ from sordino.runs.point import Point, Row
 from sordino.runs.same_run import require_same_config, require_same_records
 from sordino.runs.seeds import FreshSeed
 from sordino.tasks import Task
+from sordino.types import PyTree
 
 Json: TypeAlias = dict[str, Any]
 
@@ -211,7 +212,7 @@ class RunStore:
         """Keep these lines, of the rounds that are done; later ones belong to rounds that will run again."""
         write_atomically(self.folder / METRICS, as_lines(rows), private=True)
 
-    def finish(self, params: Any, seconds: float) -> None:
+    def finish(self, params: PyTree | None, seconds: float) -> None:
         """Save the model, unless it is None, end the ledger, and mark the run as finished.
 
         A run that was finished before ends as its ledger says; it is not entered twice.
@@ -322,7 +323,7 @@ def load_model(path: str | Path) -> dict[str, np.ndarray]:
     return load_file(path)
 
 
-def _safetensors(params: Any) -> bytes:
+def _safetensors(params: PyTree) -> bytes:
     from safetensors.numpy import save
 
     leaves = jax.tree_util.tree_leaves_with_path(params)
