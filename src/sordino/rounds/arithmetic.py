@@ -1,8 +1,8 @@
 """Whether this process computes as the proofs of sums and norms assume.
 
-Compilers may be told to treat floating-point numbers as if they were real ones (`--xla_cpu_enable_fast_math=true` in
-XLA_FLAGS). Then (a + b) - a - b is zero: a `RunningSum` loses what it should keep, and one client moves it by several
-times its bound, under noise that was made for one. So before private rounds run, compiled programs show that
+Some compiler flags (`--xla_cpu_enable_fast_math=true` in XLA_FLAGS) treat floating-point numbers as real numbers. Then
+(a + b) - a - b is always zero, a `RunningSum` loses its correction, and one client can move it by several times the
+bound that the noise was made for. So before private rounds run, compiled programs check that
 
     two-sum         (a + b) + lost is a + b, exactly
     running sums    one large term does not swallow thousands of small ones
@@ -31,15 +31,15 @@ Numbers = NDArray[np.float32]
 
 @functools.cache  # once a process: flags are read when JAX starts
 def require_sound_arithmetic() -> None:
-    """Refuse to run under flags that take from sums and norms what a certificate rests on."""
+    """Refuse to run where sums and norms are not computed as their proofs assume."""
     for device in {device.device_kind: device for device in jax.local_devices()}.values():
         with jax.default_device(device):
             wrong = [name for name, sound in CHECKS.items() if not sound()]
         if wrong:
             raise SordinoError(
-                f"XLA_FLAGS: programs on {device.device_kind} compute {', '.join(wrong)} otherwise than proven, so "
-                "that one client could move a sum by more than its bound, and no guarantee would hold: remove "
-                "--xla_cpu_enable_fast_math, and whatever else relaxes floating-point arithmetic, from XLA_FLAGS"
+                f"XLA_FLAGS: compiled programs on {device.device_kind} fail the checks of {', '.join(wrong)}, so one "
+                "client could move a sum by more than its bound and no guarantee would hold: remove "
+                "--xla_cpu_enable_fast_math, and other flags that relax floating-point arithmetic"
             )
 
 
