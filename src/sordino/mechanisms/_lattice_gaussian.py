@@ -16,14 +16,15 @@ LARGEST_HIGH = 2.0**30  # beyond 4 million noise stds a coordinate is cut off, w
 
 
 @functools.cache
-def _table() -> ExactTable:
+def digit_table() -> ExactTable:
+    """The table of one digit of Z."""
     return exact_table(table_weights())
 
 
 def lattice_noise(key: Key, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
     """Z = 2^14 high + low, the law of round(N(0, S^2)); low is not reduced yet."""
     pairs = [jax.random.split(each) for each in jax.random.split(key, DIGITS)]
-    digits = [_table().draw(words, rest, shape) for words, rest in pairs]
+    digits = [digit_table().draw(words, rest, shape) for words, rest in pairs]
     low = jnp.zeros(shape, jnp.int32)
     for digit in digits[1:]:
         low = (low << DIGIT_BITS) + digit

@@ -94,7 +94,7 @@ def table_weights(precision: int = 512) -> list[int]:
     Each product is rounded down by less than 1 of 2^precision: after 2 REACH of them a weight, at least 2^(precision -
     185), is right to 2^-300.
     """
-    r = _exp_of_minus(Fraction(1, 2 * TABLE_STD**2), precision)
+    r = exp_of_minus(Fraction(1, 2 * TABLE_STD**2), precision)
     r_squared, odd_power, weight, weights = r * r >> precision, r, 1 << precision, []
     for _ in range(REACH + 1):
         weights.append(weight)
@@ -102,7 +102,7 @@ def table_weights(precision: int = 512) -> list[int]:
     return weights
 
 
-def _exp_of_minus(x: Fraction, precision: int) -> int:
+def exp_of_minus(x: Fraction, precision: int) -> int:
     """e^-x for 0 <= x < 1, times 2^precision: the series, term by term in whole numbers with guard bits."""
     guarded = precision + 64
     term, total, n = 1 << guarded, 0, 0

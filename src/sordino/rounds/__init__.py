@@ -8,4 +8,6 @@ from sordino.rounds.turns import ClientKeys as ClientKeys
 from sordino.rounds.turns import ServerKeys as ServerKeys
 from sordino.rounds.turns import client_turn as client_turn
 from sordino.rounds.turns import server_turn as server_turn
+from sordino.rounds.turns import step_turn as step_turn
 from sordino.rounds.turns import tally as tally
+from sordino.rounds.turns import train_turn as train_turn

@@ -3,6 +3,8 @@
 client_turn   what a client runs: train, bound, and randomise where the plan places the noise in the client
 tally         what the server computes from one message that has arrived; the results are summed
 server_turn   what the server runs: noise where the plan places it on the sum, and the method's step
+
+`train_turn` and `step_turn` are these turns without noise, for a deployment, which draws its noise on the host.
 """
 
 from __future__ import annotations
@@ -58,7 +60,26 @@ def client_turn(
     """All that one client does in a round -> all that leaves it, its state, and what is for its own eyes only."""
     _require_generators(keys)
     method, mechanism = rules.method, rules.mechanism.for_client(data.numbers)
-    bounded, after, bounding = method.client(keys.training, received, state, data)
+    bounded, after, info = train_turn(rules, keys.training, received, state, data)
+    if rules.placement is Placement.IN_CLIENT:
+        sent = mechanism.message(keys.noise, bounded.vector)._replace(side=bounded.side)
+        after = method.after_noise(received, state, after, mechanism.read(sent.vector))
+    else:
+        sent = bounded._replace(vector=mechanism.encode(keys.noise, bounded.vector))
+    unchanged = sent.vector is bounded.vector
+    return sent, after, info._replace(bounded=None) if unchanged else info
+
+
+def train_turn(
+    rules: Rules, key: Key, received: PyTree, state: PyTree, data: ClientData
+) -> tuple[Message, PyTree, ClientInfo]:
+    """A client's turn up to its noise -> the bounded message, the client's state before any noise, and diagnostics.
+
+    Nothing of it may leave the client as it is: noise, or with central trust the server's word, comes after.
+    """
+    require_generator(key, "key")
+    method = rules.method
+    bounded, after, bounding = method.client(key, received, state, data)
     limit = method.limit(received, data.numbers)
     private = rules.placement is not Placement.NONE
     if private and bounded.side is not None and not rules.side_is_priced:
@@ -66,13 +87,7 @@ def client_turn(
     exceeds = (
         exceeds_limit(bounded.vector, limit, method.privacy.unit) if private and limit is not None else jnp.bool_(False)
     )
-    if rules.placement is Placement.IN_CLIENT:
-        sent = mechanism.message(keys.noise, bounded.vector)._replace(side=bounded.side)
-        after = method.after_noise(received, state, after, mechanism.read(sent.vector))
-    else:
-        sent = bounded._replace(vector=mechanism.encode(keys.noise, bounded.vector))
-    unchanged = sent.vector is bounded.vector
-    return sent, after, ClientInfo(None if unchanged else bounded.vector, bounding, exceeds)
+    return bounded, after, ClientInfo(bounded.vector, bounding, exceeds)
 
 
 def tally(rules: Rules, message: Message, numbers: PyTree = None) -> Aggregate:
@@ -108,13 +123,26 @@ def server_turn(rules: Rules, keys: ServerKeys, state: PyTree, total: Aggregate)
         noisy = rules.mechanism.randomize_sum(keys.noise, total.sum, method.noise_scale(state))
         total = total._replace(sum=noisy)
         if total.side is not None:
-            side_std = method.side_noise_std()
-            if side_std is None:
-                raise SordinoError(f"{type(method).__name__}: side scalars would be released without noise")
-            total = total._replace(side=rules.mechanism.randomize_side(keys.side, total.side, side_std))
+            std = side_noise_std(rules)
+            total = total._replace(side=rules.mechanism.randomize_side(keys.side, total.side, std))
+    return step_turn(rules, keys.step, state, total)
+
+
+def side_noise_std(rules: Rules) -> Scalar:
+    """The std of the noise on the sum of side scalars, which are never released without."""
+    std = rules.method.side_noise_std()
+    if std is None:
+        raise SordinoError(f"{type(rules.method).__name__}: side scalars would be released without noise")
+    return std
+
+
+def step_turn(rules: Rules, key: Key, state: PyTree, total: Aggregate) -> tuple[PyTree, ServerInfo]:
+    """The server's turn once all noise has been added -> its state, and what it tells of the round."""
+    require_generator(key, "key")
+    _require_length(rules, state, total.sum)
     answered = jnp.maximum(total.cohort, 1)
     cohort: Scalar = answered if rules.planned_cohort is None else rules.planned_cohort
-    state, info = method.server(keys.step, state, total._replace(cohort=cohort))
+    state, info = rules.method.server(key, state, total._replace(cohort=cohort))
     return state, ServerInfo(info, total.sum)
 
 
