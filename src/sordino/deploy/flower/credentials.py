@@ -53,7 +53,7 @@ def make_tls(folder: Path, hosts: Sequence[str]) -> None:
 
 
 def make_node_key(path: Path) -> Path:
-    """Write a P-384 key as `ssh-keygen -t ecdsa -b 384` would -> the file of its public half, which the server needs."""
+    """Write a P-384 key as `ssh-keygen -t ecdsa -b 384` would -> the file of its public half, for the server."""
     key = ec.generate_private_key(ec.SECP384R1())
     write_atomically(path, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()), private=True)
     line = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)

@@ -18,11 +18,12 @@ from sordino.deploy.seam import Reason, Reply
 __all__ = ["FlowerExchange"]
 
 log = logging.getLogger(__name__)
+LATER = 3600.0  # seconds after its deadline for which a message lives: an expired one blocks a SuperNode whose worker is late
 Box: TypeAlias = "queue.SimpleQueue[tuple[str, Reply | Exception]]"
 
 
 class FlowerExchange:
-    """Messages to registered nodes. A node's name is the one that its key was registered with: a node cannot choose it."""
+    """Messages to registered nodes. A node's name is the one that its key was registered with, not one that it chooses."""
 
     def __init__(self, grid: HttpGrid, poll: float = 0.05) -> None:
         self.grid = grid
@@ -72,7 +73,13 @@ class FlowerExchange:
 
     def _ask(self, box: Box, name: str, node: int, round: int, request: bytes, end: float) -> None:
         try:
-            message = Message(pack(request), dst_node_id=node, message_type="train", group_id=str(round), ttl=_ttl(end))
+            message = Message(
+                pack(request),
+                dst_node_id=node,
+                message_type="train",
+                group_id=str(round),
+                ttl=end - time.monotonic() + LATER,
+            )
             number = next(iter(self.grid.push_messages([message])), None)
             if not number:
                 return box.put((name, Reason.LOST))
@@ -86,10 +93,6 @@ class FlowerExchange:
         except Exception as error:  # of one node: the others go on
             log.warning("no reply of %s: %r", name, error)
             box.put((name, error))
-
-
-def _ttl(end: float) -> float:
-    return max(1.0, end - time.monotonic())  # a node that connects after the deadline is not asked any more
 
 
 def _read(name: str, reply: Message) -> Reply:

@@ -1,4 +1,4 @@
-"""A guard in front of the SuperLink: strangers reach the paths of nodes and the health check, with bodies of bounded size.
+"""A guard in front of the SuperLink: strangers reach the paths of nodes and the health check; bodies are bounded.
 
 Control, Runtime and Fleet API share one port, and the open-source SuperLink asks callers of Control for no credential:
 who reaches it may register nodes, submit code and stop runs.

@@ -16,7 +16,7 @@ def main() -> None:
     import flwr.superlink.main as application
     from flwr.superlink.cli import flower_superlink
 
-    if application.extensions is not extensions:
+    if getattr(application, "extensions", None) is not extensions:
         raise RuntimeError("this version of flwr looks for its middleware elsewhere: it would run without the guard")
     sys.argv[0] = "flower-superlink"
     flower_superlink()

@@ -14,30 +14,21 @@ from flwr.app import Context, Message
 from flwr.app.error import Error
 from flwr.common.constant import ErrorCode, SubStatus
 from flwr.proto.runtime_pb2 import AcquireTaskRequest
-from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
-from flwr.supercore.interceptors import (
-    RuntimeTokenHttpInterceptor,
-    RuntimeVersionHttpInterceptor,
-    SuperExecAuthHttpInterceptor,
-)
-from flwr.supercore.protobuf.client import ProtobufClientInterceptor
-from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
 from sordino.deploy.flower.packing import pack, unpack
+from sordino.deploy.flower.runtime import by_secret, by_token, heartbeat
 from sordino.deploy.seam import Handle
 
 __all__ = ["serve"]
 
 log = logging.getLogger(__name__)
-METHODS = frozenset({"/flwr.proto.Runtime/AcquireTask"})  # what the secret protects; the rest goes by a task's token
 PAUSE = 1.0  # seconds after a failed call, for instance while the SuperNode is restarted
 
 
 def serve(handle: Handle, address: str, secret_file: Path, stop: threading.Event, poll: float = 0.05) -> None:
     """Answer the messages of the SuperNode at a loopback address until `stop` is set; wait for it where it is away."""
-    auth = SuperExecAuthHttpInterceptor(master_secret=secret_file.read_bytes(), protected_methods=METHODS)
-    client, away = _client(address, auth), False
+    client, away = by_secret(address, secret_file), False
     try:
         while not stop.is_set():
             try:
@@ -55,18 +46,9 @@ def serve(handle: Handle, address: str, secret_file: Path, stop: threading.Event
         client.close()
 
 
-def _client(address: str, interceptor: ProtobufClientInterceptor) -> RuntimeHttpClient:
-    # Without Flower's retries: they end the process with a signal where a restarted SuperNode does not know a token.
-    version = RuntimeVersionHttpInterceptor(component_name="SuperExec")
-    return RuntimeHttpClient.from_server_address(
-        server_address=address, insecure=True, root_certificates=None, interceptors=[version, interceptor]
-    )
-
-
 def _answer(handle: Handle, address: str, token: str) -> None:
-    client = _client(address, RuntimeTokenHttpInterceptor(token))
-    beat = HeartbeatSender(make_task_heartbeat_fn_http(client))
-    beat.start()
+    client = by_token(address, token)
+    beat = heartbeat(client)
     context: Context | None = None
     status = SubStatus.FAILED
     try:
