@@ -18,12 +18,12 @@ from sordino.deploy.seam import Reason, Reply
 __all__ = ["FlowerExchange"]
 
 log = logging.getLogger(__name__)
-LATER = 3600.0  # seconds after its deadline for which a message lives: an expired one blocks a SuperNode whose worker is late
+LATER = 3600.0  # seconds for which a message outlives its deadline: the reply to an expired one cannot be sent
 Box: TypeAlias = "queue.SimpleQueue[tuple[str, Reply | Exception]]"
 
 
 class FlowerExchange:
-    """Messages to registered nodes. A node's name is the one that its key was registered with, not one that it chooses."""
+    """Messages to registered nodes. A node's name is the one that its key was registered with."""
 
     def __init__(self, grid: HttpGrid, poll: float = 0.05) -> None:
         self.grid = grid

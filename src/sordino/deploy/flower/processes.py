@@ -1,4 +1,4 @@
-"""Processes of a deployment: SuperLink and SuperNodes, each watched, restarted where it dies and ended with its parent."""
+"""Processes of a deployment: SuperLink and SuperNodes, each watched, and restarted where it dies."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from urllib.error import URLError
 
@@ -167,7 +168,5 @@ def free_port() -> int:
 
 
 def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
-    try:
+    with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
-    except (ProcessLookupError, PermissionError):
-        pass
