@@ -133,6 +133,16 @@ def test_every_node_answers(exchange: FlowerExchange) -> None:
     assert exchange(2, {"west": b""}, LONG) == {"west": b"west:"}
 
 
+def test_equal_requests_and_equal_replies(deployment: Deployment, exchange: FlowerExchange) -> None:
+    before = dict(deployment.handles)
+    deployment.handles.update(dict.fromkeys(NAMES, lambda request: request))
+    try:
+        for round in range(5):
+            assert exchange(round, dict.fromkeys(NAMES, b"the same"), LONG) == dict.fromkeys(NAMES, b"the same")
+    finally:
+        deployment.handles.update(before)
+
+
 def test_a_node_that_is_late_is_silent(deployment: Deployment, exchange: FlowerExchange) -> None:
     wake = threading.Event()
 

@@ -1,4 +1,4 @@
-"""The seam's exchange on a Flower grid: one thread and one message a node, so that no node can delay the others."""
+"""The seam's exchange on a Flower grid: each node's reply is awaited in a thread, so that no node delays the others."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from itertools import zip_longest
 from typing import TypeAlias
 
-from flwr.app import Message
+from flwr.app import Message, Metadata
+from flwr.app.message import make_message
 from flwr.superlink.grid import HttpGrid
 
 from sordino.deploy.flower.packing import pack, unpack
@@ -25,8 +27,9 @@ Box: TypeAlias = "queue.SimpleQueue[tuple[str, Reply | Exception]]"
 class FlowerExchange:
     """Messages to registered nodes. A node's name is the one that its key was registered with."""
 
-    def __init__(self, grid: HttpGrid, poll: float = 0.05) -> None:
+    def __init__(self, grid: HttpGrid, task: int, poll: float = 0.05) -> None:
         self.grid = grid
+        self.task = task  # number of the server's task in the grid's run
         self.poll = poll  # seconds between the first questions for a reply; they become rarer, down to one a second
 
     def nodes(self) -> tuple[str, ...]:
@@ -48,10 +51,9 @@ class FlowerExchange:
         waiting = requests.keys() & ids.keys()
         for name in requests.keys() - waiting:
             replies[name] = Reason.LOST
-        for name in waiting:
-            work = (box, name, ids[name], round, requests[name], end)
-            # A daemon: pulling a reply whose sender died may block for minutes, and nothing can interrupt it.
-            threading.Thread(target=self._ask, args=work, daemon=True).start()
+        if waiting:
+            messages = {name: self._message(ids[name], round, requests[name], end) for name in sorted(waiting)}
+            _begin(self._send, box, messages, end)
         failures: list[Exception] = []
         while waiting and (left := end - time.monotonic()) > 0:
             try:
@@ -71,28 +73,54 @@ class FlowerExchange:
     def _ids(self) -> dict[str, int]:
         return {node.name: node.node_id for node in self.grid.get_nodes() if node.name}
 
-    def _ask(self, box: Box, name: str, node: int, round: int, request: bytes, end: float) -> None:
+    def _message(self, node: int, round: int, request: bytes, end: float) -> Message:
+        # Message(...) would take run and task from a variable of the process, and a process may hold several sessions.
+        metadata = Metadata(
+            run_id=self.grid.run.run_id,
+            message_id="",  # the grid sets it
+            src_node_id=self.grid.node.node_id,
+            dst_node_id=node,
+            reply_to_message_id="",
+            group_id=str(round),
+            created_at=time.time(),
+            ttl=end - time.monotonic() + LATER,
+            message_type="train",
+            src_task_id=self.task,
+        )
+        return make_message(metadata, pack(request))
+
+    def _send(self, box: Box, messages: Mapping[str, Message], end: float) -> None:
+        """Push all messages with one call, for equal pieces, and wait for the reply to each in a thread."""
         try:
-            message = Message(
-                pack(request),
-                dst_node_id=node,
-                message_type="train",
-                group_id=str(round),
-                ttl=end - time.monotonic() + LATER,
-            )
-            number = next(iter(self.grid.push_messages([message])), None)
-            if not number:
-                return box.put((name, Reason.LOST))
-            wait = self.poll
+            numbers = [*self.grid.push_messages([*messages.values()])]
+        except Exception as error:
+            log.warning("no message was sent: %r", error)
+            for name in messages:
+                box.put((name, error))
+            return
+        for name, number in zip_longest(messages, numbers):
+            if number:
+                _begin(self._wait, box, name, number, end)
+            else:  # the SuperLink refuses it
+                box.put((name, Reason.LOST))
+
+    def _wait(self, box: Box, name: str, number: str, end: float) -> None:
+        pause = self.poll
+        try:
             while time.monotonic() < end:
                 for reply in self.grid.pull_messages([number]):
-                    if reply.metadata.reply_to_message_id == number:  # SuperLink's own errors have another source
+                    if reply.metadata.reply_to_message_id == number:  # the SuperLink's own errors have another source
                         return box.put((name, _read(name, reply)))
-                time.sleep(wait)
-                wait = min(1.0, wait * 1.2)
+                time.sleep(pause)
+                pause = min(1.0, pause * 1.2)
         except Exception as error:  # of one node: the others go on
             log.warning("no reply of %s: %r", name, error)
             box.put((name, error))
+
+
+def _begin(work: Callable[..., None], *arguments: object) -> None:
+    # A daemon: pulling a reply whose sender died may block for minutes, and nothing can interrupt it.
+    threading.Thread(target=work, args=arguments, daemon=True).start()
 
 
 def _read(name: str, reply: Message) -> Reply:

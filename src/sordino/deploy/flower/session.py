@@ -104,8 +104,9 @@ def session(link: Link, secret_file: Path, run: int | None = None) -> Iterator[F
     grid._retry_invoker = patient(PATIENCE)
     beat, status = heartbeat(client), SubStatus.FAILED
     try:
-        grid.set_run(run_from_proto(client.PullTaskInput(PullTaskInputRequest()).run))
-        yield FlowerExchange(grid)
+        task = client.PullTaskInput(PullTaskInputRequest())
+        grid.set_run(run_from_proto(task.run))
+        yield FlowerExchange(grid, task.task_id)
         status = SubStatus.COMPLETED
     finally:
         beat.stop()

@@ -66,7 +66,7 @@ def _reply(handle: Handle, message: Message) -> Message:
     request = unpack(message.content) if message.has_content() else None
     if request is not None:
         try:
-            return Message(pack(handle(request)), reply_to=message)
+            return Message(pack(handle(request), reply=True), reply_to=message)
         except Exception:  # its text may tell of the node's data, so it stays in the node's log
             log.exception("the node's function failed")
     return Message(Error(code=ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason=""), reply_to=message)
