@@ -278,7 +278,11 @@ def test_private_files_are_private(deployment: Deployment) -> None:
 @pytest.mark.slow
 def test_a_killed_node_comes_back(deployment: Deployment) -> None:
     with session(deployment.link, deployment.secret) as exchange:
-        starts = deployment.nodes["west"].starts
-        os.killpg(deployment.nodes["west"].pid, signal.SIGKILL)
-        eventually(lambda: deployment.nodes["west"].starts > starts, LONG)
-        eventually(lambda: exchange(1, {"west": b"x"}, 5.0) == {"west": b"west:x"}, 2 * LONG)
+        eventually(lambda: exchange.nodes() == NAMES)  # or the SuperLink would have nothing to refuse
+        assert exchange(1, {"west": b"x"}, LONG) == {"west": b"west:x"}
+        node = deployment.nodes["west"]
+        log, starts = node.log.read_text().count("SuperNode ID"), node.starts
+        os.killpg(node.pid, signal.SIGKILL)
+        eventually(lambda: node.log.read_text().count("SuperNode ID") > log, 2 * LONG)
+        assert node.starts > starts + 1  # the first of them was refused
+        eventually(lambda: exchange(2, {"west": b"y"}, 10.0) == {"west": b"west:y"}, 2 * LONG)
