@@ -52,8 +52,15 @@ class RecordClients(RecordFacts):
 
     def event(self, i: int, noise_std: float, seen_by: str) -> Event:
         """What one round with this noise costs a record of client i."""
-        share = Clip(float(self.weight[i] * self.lipschitz[i] / self.batch[i]))  # of one record in the mean
-        event = Gaussian(noise_std).event(share, Relation.REPLACE_ONE, 1, unit=Unit.RECORD)
+        message = Gaussian(noise_std).event(self.share(i), Relation.REPLACE_ONE, 1, unit=Unit.RECORD)
+        return self.in_round(i, message, seen_by)
+
+    def share(self, i: int) -> Clip:
+        """The bound of one record's part in a message of client i, before noise."""
+        return Clip(float(self.weight[i] * self.lipschitz[i] / self.batch[i]))
+
+    def in_round(self, i: int, event: Event, seen_by: str) -> Event:
+        """What a round costs a record of client i, if a message costs those that are drawn for it `event`."""
         event = Disjoint(event, f"{self.one_pass}, {seen_by}") if self.one_pass else sampled(event, self.sampling(i))
         return Repeated(event, self.releases) if self.releases > 1 else event
 

@@ -25,7 +25,7 @@ from fractions import Fraction
 
 from sordino.errors import InvalidInput, Refused, require
 from sordino.privacy.binomial import binomial_event
-from sordino.privacy.events import Approximate, Drawn, Pure
+from sordino.privacy.events import Drawn
 from sordino.privacy.lattice import DEVIATION, LEAST_MULTIPLIER, THRESHOLD_WORDS, drawn, exp_of_minus
 from sordino.privacy.quantized import Calibration, Sensitivities
 from sordino.types import Event
@@ -57,12 +57,10 @@ def drawn_quantized(calibration: Calibration, bounds: Sensitivities) -> Event:
         require(z >= LEAST_MULTIPLIER, "message_epsilon", z, remedy)
         return drawn(z, d)
     if calibration.law == "laplace":
-        digits = laplace_digits(calibration)
-        event: Event = Pure(calibration.event_under(bounds).epsilon)  # type: ignore[attr-defined]
-        return Drawn(event, 2 * d * 2 * digits * DIGIT_ERROR, 0.0)
+        apart = 2 * laplace_digits(calibration) * DIGIT_ERROR
+        return Drawn(calibration.event_under(bounds), 2 * d * apart, 0.0)
     if calibration.law == "truncated-laplace":
-        digits = laplace_digits(calibration)
-        apart = 2 * digits * DIGIT_ERROR + math.exp(-TAIL_EXPONENT)
+        apart = 2 * laplace_digits(calibration) * DIGIT_ERROR + math.exp(-TAIL_EXPONENT)
         return Drawn(calibration.event_under(bounds), 2 * d * 2 * apart, 0.0)  # twice, since the law is normalised anew
     raise Refused(
         f"the guarantee that the noise {calibration.law} was published with is false",
@@ -119,9 +117,3 @@ def coin_weights(coins: int, precision: int = 512) -> list[int]:
         weights.append(weight)
         weight = weight * (half - y) // (half + y + 1)
     return weights
-
-
-def fails(event: Event) -> bool:
-    """Whether a release has a delta of its own, which a privacy filter does not take."""
-    inner = event.event if isinstance(event, Drawn) else event
-    return isinstance(inner, Approximate)
