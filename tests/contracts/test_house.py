@@ -12,9 +12,10 @@ SOURCE = Path(__file__).parents[2] / "src" / "sordino"
 FILES = sorted(SOURCE.rglob("*.py"))
 TEXTS = {path: path.read_text() for path in FILES}
 
-# Reflection on objects that are not our nouns: exceptions of other libraries, dataclass fields, sections of a file,
-# modules of flwr.
-REFLECTION = {
+# Reflection on objects that are not our nouns: exceptions of other libraries, dataclass fields, sections of a file;
+# for modules of flwr see FLOWER.
+FLOWER = {"superlink.py", "supernode.py"}
+REFLECTION = {"errors.py", "pytrees.py", "model.py", "events.py", "specs.py", "__init__.py"} | FLOWER
     "errors.py",
     "pytrees.py",
     "model.py",
