@@ -12,19 +12,9 @@ SOURCE = Path(__file__).parents[2] / "src" / "sordino"
 FILES = sorted(SOURCE.rglob("*.py"))
 TEXTS = {path: path.read_text() for path in FILES}
 
-# Reflection on objects that are not our nouns: exceptions of other libraries, dataclass fields, sections of a file;
-# for modules of flwr see FLOWER.
-FLOWER = {"superlink.py", "supernode.py"}
+# Reflection on objects that are not our nouns: exceptions of other libraries, dataclass fields, sections of a file.
+FLOWER = {"superlink.py", "supernode.py"}  # modules of flwr
 REFLECTION = {"errors.py", "pytrees.py", "model.py", "events.py", "specs.py", "__init__.py"} | FLOWER
-    "errors.py",
-    "pytrees.py",
-    "model.py",
-    "events.py",
-    "specs.py",
-    "__init__.py",
-    "superlink.py",
-    "supernode.py",
-}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
