@@ -58,6 +58,11 @@ def coding(rules: Rules, numbers: ClientNumbers | None, length: int) -> Coding:
     return Coding(length)
 
 
+def adds_noise(rules: Rules) -> bool:
+    """Whether a client's messages carry noise of its own."""
+    return rules.placement not in (Placement.NONE, Placement.ON_SUM)
+
+
 def has_level(rules: Rules, numbers: ClientNumbers | None) -> bool:
     """Whether a level travels beside a client's messages."""
     return isinstance(_mechanism(rules, numbers), PrivUnit)

@@ -29,6 +29,7 @@ from sordino.mechanisms.gaussian import Gaussian, GaussianRequest, OwnGaussian
 from sordino.mechanisms.privunit import PrivUnit
 from sordino.mechanisms.qtdl import Qtdl
 from sordino.planning.arguments import usual_delta
+from sordino.planning.cohort import FullCohort
 from sordino.planning.record_clients import RecordClients, record_clients
 from sordino.planning.record_noise import record_noise
 from sordino.planning.resolved import ResolvedPlan, Rules
@@ -62,22 +63,17 @@ class DeployedPlan:
         return own
 
     def certificate(self, i: int, rounds_answered: int) -> Certificate:
-        """What client i is promised after it has answered so many rounds, at least one.
-
-        With central trust and a secret sample of clients, the figure for model users covers all planned rounds: the
-        sample amplifies over the rounds that a client was not drawn for, too.
-        """
+        """What client i is promised after it has answered so many rounds, at least one."""
         plan = self.resolved.plan
         parts = []
         for observer, event in self._views(i):
-            amplified = self.unit is Unit.CLIENT and any(isinstance(part, Sampled) for part in parts_of(event))
             delta, units, about_units = self._delta(i)
             for each in (delta, 0.0) if plan.noise.pure else (delta,):
                 certificate = certify(
                     event,
                     relation=self.relation,
                     observer=observer,
-                    rounds=max(plan.rounds, rounds_answered) if amplified else rounds_answered,
+                    rounds=rounds_answered,
                     delta=each,
                     unit=self.unit,
                     units=units,
@@ -152,6 +148,8 @@ def _require_deployable(resolved: ResolvedPlan) -> None:
     plan, method = resolved.plan, resolved.method
     remedy = "no shuffler is deployed: use trust local"
     require(resolved.trust is not Trust.SHUFFLE, "trust", resolved.trust, remedy)
+    remedy = "a server asks every node in every round: use cohort = full, or leave it out"
+    require(isinstance(plan.cohort, FullCohort), "cohort", str(plan.cohort), remedy)
     remedy = "it adds noise between its local steps, which only a simulation's key can draw: use noise on messages"
     require(not method.privacy.noise_inside, "algorithm", type(method).__name__, remedy)
     if resolved.trust is Trust.LOCAL and method.assumptions(Observer.SERVER):

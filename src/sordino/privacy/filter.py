@@ -44,6 +44,7 @@ class Spent(NamedTuple):
     cost: float = 0.0
     excess: float = 0.0
     failure: float = 0.0
+    failures: float = 0.0  # of releases that may fail
 
 
 @dataclass(frozen=True)
@@ -54,11 +55,14 @@ class Filter:
       budget: for one unit under one relation.
       measure: how releases are added up; renyi takes records that are sampled in secret too.
       order: of renyi.
+      failures: the part of delta that is set aside for releases which fail with a probability of their own, as those
+        of the Binomial mechanism. Their probabilities are added up beside the costs: Whitehouse et al. 2023.
     """
 
     budget: Budget
     measure: Measure
     order: float | None = None
+    failures: float = 0.0
 
     def __post_init__(self) -> None:
         renyi = self.measure is Measure.RENYI
@@ -66,13 +70,15 @@ class Filter:
         require(good, "order", self.order, "give a finite order above 1 with renyi, and none with other measures")
         remedy = "needs a delta above 0; with delta = 0 use the measure pure"
         require(self.measure is Measure.PURE or self.budget.delta > 0, "delta", self.budget.delta, remedy)
+        remedy = "must lie between 0 and half of delta"
+        require(0 <= self.failures <= self.budget.delta / 2, "failures", self.failures, remedy)
         remedy = f"epsilon is too small for order {self.order} at this delta: take a larger order or budget"
         require(self.capacity > 0, "epsilon", self.budget.epsilon, remedy)
 
     @property
     def capacity(self) -> float:
         """B: what all releases together may cost."""
-        epsilon, delta = (1 - RESERVE) * self.budget.epsilon, (1 - RESERVE) * self.budget.delta
+        epsilon, delta = (1 - RESERVE) * self.budget.epsilon, (1 - RESERVE) * self.budget.delta - self.failures
         if self.measure is Measure.GAUSSIAN:
             return gaussian_mu(epsilon, delta) ** 2
         if self.measure is Measure.CONCENTRATED:
@@ -85,10 +91,15 @@ class Filter:
         """What one release costs; refused where its measure is not known."""
         require_stated(event, self.budget.unit, self.budget.relation)
         tally = tally_of(event, self.budget.relation)
-        if tally.failure > 0 or tally.claims:
-            raise Refused("a filter adds up releases without failures and false claims", "use other noise")
+        if tally.claims:
+            raise Refused("a filter adds up no false claims", "use other noise")
+        if tally.failure > self.failures:
+            raise Refused(
+                f"a release that fails with probability {tally.failure:.3g} needs a part of delta for failures",
+                "set one aside, or use other noise",
+            )
         each = (count * self._of(leaf, self.budget.relation) for leaf, count in tally.leaves.items())
-        return Spent(math.fsum(each), tally.excess, tally.drawn_failure)
+        return Spent(math.fsum(each), tally.excess, tally.drawn_failure, tally.failure)
 
     def require(self, spent: Spent, event: Event) -> Spent:
         """What will have been spent after one more release, or raise before it is made."""
@@ -99,6 +110,11 @@ class Filter:
                 f"the next release costs {after.cost - spent.cost:.6g} ({self.measure}), and {max(room, 0.0):.6g} of "
                 f"{self.capacity:.6g} is left within epsilon = {self.budget.epsilon:g}, delta = {self.budget.delta:g} "
                 f"(one {self.budget.unit}, {self.budget.relation}): refuse it, or agree on a larger budget"
+            )
+        if after.failures > self.failures:
+            raise BudgetExceeded(
+                f"releases would fail with probability {after.failures:.3g}, and {self.failures:.3g} of delta is set "
+                "aside for that: refuse it, or agree on a larger budget"
             )
         reserved = after.excess <= RESERVE * self.budget.epsilon and after.failure <= RESERVE * self.budget.delta
         if not reserved and (after.excess > 0 or after.failure > 0):

@@ -142,6 +142,11 @@ class Ledger:
                 sync_folder(path.parent)
             return cls(path, entries, resources)
 
+    @property
+    def last_hash(self) -> str:
+        """Of the last entry."""
+        return self._last_hash
+
     def append(
         self, *, release: str, observers: Names, event: Event, round: int | None = None, rounds: range | None = None
     ) -> None:

@@ -32,6 +32,7 @@ class Entry:
     observers: tuple[Observer, ...]
     event: Event  # of one round
     torn_rounds: int = 0  # rounds that a torn line may have held
+    hash: str = ""  # of its line
 
 
 @dataclass(frozen=True)
@@ -266,7 +267,7 @@ def _entries(entry: Json) -> Iterator[Entry]:
     rounds = rounds_of(None, range(first, stop))
     for each in entry["releases"]:
         observers, event = observers_of(each["observers"]), event_from_json(each["event"])
-        yield Entry(seq, time, kind, rounds, str(each["release"]), observers, event)
+        yield Entry(seq, time, kind, rounds, str(each["release"]), observers, event, hash=str(entry.get("hash", "")))
 
 
 def digests_by_file(files: object) -> dict[str, str | None]:

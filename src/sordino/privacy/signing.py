@@ -61,6 +61,11 @@ class VerifyingKey:
     public: PublicKey
 
     @property
+    def line(self) -> str:
+        """One line of OpenSSH, without a comment."""
+        return self.public.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+
+    @property
     def id(self) -> str:
         """As `ssh-keygen -l` prints it: SHA256:..."""
         written = self.public.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
@@ -137,17 +142,26 @@ def read_verifying_key(path: Path) -> VerifyingKey:
     """The public key in a file."""
     data = _key_bytes("verify", path)
     require(b"PRIVATE KEY" not in data, "verify", str(path), "is a private key: give the public one, usually KEY.pub")
+    return _verifying_key(data, str(path))
+
+
+def parse_verifying_key(text: str) -> VerifyingKey:
+    """The public key in a text."""
+    return _verifying_key(text.encode(), text)
+
+
+def _verifying_key(data: bytes, shown: str) -> VerifyingKey:
     load = load_pem_public_key if b"-----BEGIN" in data else load_ssh_public_key
     try:
         public = load(data)
     except (ValueError, UnsupportedAlgorithm):
         remedy = f"is no public key in OpenSSH or PEM format: use {_KINDS}"
-        raise InvalidInput("verify", str(path), remedy) from None
+        raise InvalidInput("verify", shown, remedy) from None
     if isinstance(public, ed25519.Ed25519PublicKey):
         return VerifyingKey(public)
     if isinstance(public, ec.EllipticCurvePublicKey) and public.curve.name in _CURVES:
         return VerifyingKey(public)
-    raise InvalidInput("verify", str(path), f"is a key of another kind: use {_KINDS}")
+    raise InvalidInput("verify", shown, f"is a key of another kind: use {_KINDS}")
 
 
 def _key_bytes(field: str, path: Path) -> bytes:

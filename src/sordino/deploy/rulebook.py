@@ -1,0 +1,107 @@
+"""What a node checks before it computes anything: every number of a study against its own rules.
+
+A refusal has a reason that travels, as one byte, and words that stay in the node's log.
+"""
+
+from __future__ import annotations
+
+import math
+
+from sordino.deploy.records import OwnRecords
+from sordino.deploy.seam import Reason
+from sordino.deploy.settings import NodeFile
+from sordino.deploy.study import Description, Study
+from sordino.errors import BudgetExceeded, Refused, SordinoError
+from sordino.privacy.events import Gaussian, NonPrivate, Repeated, Sampled
+from sordino.privacy.filter import Filter, Spent
+from sordino.privacy.tally import pure_bound, tally_of
+from sordino.types import Event, Trust, Unit
+
+
+class Refusal(SordinoError):
+    """The node does not answer."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+def require_own_description(rules: NodeFile, records: OwnRecords, own_key: str, description: Description) -> int:
+    """The node's number in a study; refused where the description is not about this node and its records."""
+    index = description.index(rules.name)
+    if index is None or description.members[index].key != own_key:
+        raise Refusal(Reason.PLAN, f"study {description.name}: {rules.name} with its key is not among the members")
+    if description.shape != records.x.shape[1:] or description.classes != rules.data.classes:
+        raise Refusal(
+            Reason.DATA,
+            f"study {description.name}: records of shape {description.shape} and {description.classes} classes, and "
+            f"here are {records.x.shape[1:]} and {rules.data.classes}",
+        )
+    told = description.members[index].records
+    if told is not None and told != len(records.y):
+        raise Refusal(Reason.DATA, f"study {description.name}: {told} records here, and there are {len(records.y)}")
+    return index
+
+
+def require_accepted(rules: NodeFile, study: Study, i: int) -> None:
+    """Refuse a study that asks for more than the node allows."""
+    resolved, accept = study.plan.resolved, rules.accept
+    name = study.config.file.algorithm.name
+    if name not in accept.methods:
+        raise Refusal(Reason.METHOD, f"method {name}: accepted are {', '.join(accept.methods)}")
+    if resolved.trust not in rules.trusts:
+        raise Refusal(Reason.TRUST, f"trust {resolved.trust}: accepted are {', '.join(accept.trust)}")
+    if resolved.trust is not Trust.NONE and resolved.mechanism.name not in accept.mechanisms:
+        raise Refusal(
+            Reason.METHOD, f"mechanism {resolved.mechanism.name}: accepted are {', '.join(accept.mechanisms)}"
+        )
+    if study.rounds > accept.most_rounds:
+        raise Refusal(Reason.BUDGET, f"{study.rounds} rounds: at most {accept.most_rounds} are accepted")
+    if resolved.trust is Trust.NONE:
+        return
+    if (study.plan.unit, study.plan.relation) != (rules.unit, rules.relation):
+        raise Refusal(
+            Reason.UNIT,
+            f"the study protects one {study.plan.unit} ({study.plan.relation}), and this node protects one "
+            f"{rules.unit} ({rules.relation})",
+        )
+    bound = largest_part(study, i)
+    if not bound <= accept.largest_bound:
+        raise Refusal(Reason.BOUND, f"bound {bound:g}: at most {accept.largest_bound:g} is accepted")
+    _require_noise(rules, released(study, i))
+
+
+def largest_part(study: Study, i: int) -> float:
+    """The bound of what one unit puts into a message: a message's, or that of one record's gradient."""
+    if study.plan.unit is Unit.RECORD:
+        numbers = study.numbers(i)
+        assert numbers is not None
+        return float(numbers.lipschitz)
+    bound = study.rules.method.bound
+    return math.inf if bound is None else float(bound.limit)
+
+
+def released(study: Study, i: int) -> Event:
+    """What a round costs the node against whom it trusts least: the server, or, with central trust, model users."""
+    return study.plan.model_costs[i] if study.plan.resolved.trust is Trust.CENTRAL else study.plan.costs[i]
+
+
+def _require_noise(rules: NodeFile, event: Event) -> None:
+    least, most = rules.accept.smallest_noise, rules.accept.largest_message_epsilon
+    for leaf in tally_of(event, rules.relation).leaves:
+        inner = leaf.event if isinstance(leaf, Sampled) else leaf
+        if isinstance(inner, Gaussian):
+            if not inner.noise_multiplier >= least:
+                raise Refusal(Reason.NOISE, f"noise multiplier {inner.noise_multiplier:g}: at least {least:g}")
+        elif isinstance(inner, NonPrivate):
+            raise Refusal(Reason.NOISE, "messages without noise")
+        elif not pure_bound(inner) <= most:
+            raise Refusal(Reason.NOISE, f"epsilon {pure_bound(inner):g} a message: at most {most:g}")
+
+
+def require_budget(filter: Filter, spent: Spent, event: Event, rounds: int = 1) -> Spent:
+    """What will have been spent after so many rounds, or a refusal."""
+    try:
+        return filter.require(spent, Repeated(event, rounds, unit=event.unit, relation=event.relation))
+    except (BudgetExceeded, Refused) as error:
+        raise Refusal(Reason.BUDGET, str(error)) from None

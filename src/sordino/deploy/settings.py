@@ -1,0 +1,198 @@
+"""node.toml and server.toml: what each side decides for itself, before anybody asks."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from sordino.errors import InvalidInput, require, require_name
+from sordino.privacy.budget import Budget
+from sordino.privacy.filter import Filter
+from sordino.types import Relation, Trust, Unit
+from sordino.words import Measure
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+Port = Annotated[int, Field(ge=1, le=65535)]
+ORDER = 16.0  # of the Renyi divergence where nothing else is asked for
+DAY = 86_400.0
+
+
+class Section(BaseModel):
+    """A table of the file. Unknown keys are errors; whole numbers may stand for floats."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class DataSection(Section):
+    """[data]: the records, in a .csv, .npz or .parquet file."""
+
+    file: str
+    label: str = "label"  # the column, or the array of an .npz, with labels 0, 1, ..., classes - 1
+    features: list[str] | None = None  # columns; all others where it is left out. One array of an .npz: ["x"]
+    classes: Annotated[int, Field(ge=2)]
+
+
+class ServerSection(Section):
+    """[server]: who may ask, and where it is reached."""
+
+    address: str
+    ca: str = "ca.crt"
+    key: str = "server.pub"
+
+
+class ProtectSection(Section):
+    """[protect]: whose guarantee the node insists on."""
+
+    unit: str = "record"
+    relation: str = "replace-one"
+
+
+class BudgetSection(Section):
+    """[budget]: over all studies of a period, however the server chooses its next request."""
+
+    epsilon: Positive
+    delta: Annotated[float, Field(ge=0, lt=1)]
+    period_days: Positive = 365.0
+    measure: str = "renyi"
+    order: float | None = None
+    failures: NotNegative = 0.0  # the part of delta for releases that fail with a probability of their own
+
+
+class AcceptSection(Section):
+    """[accept]: what a study may ask for."""
+
+    methods: list[str]
+    mechanisms: list[str] = ["gaussian"]
+    trust: list[str] = ["local"]  # "central": the server sees updates without noise. "none": everybody does
+    smallest_noise: NotNegative = 0.5  # std over sensitivity, of Gaussian noise on a message
+    largest_message_epsilon: NotNegative = 1.0  # of noise with an epsilon of its own
+    largest_bound: Positive = 1.0  # of a message, or of the gradient of one record
+    largest_model: Count = 10_000_000  # parameters
+    most_rounds: Count = 10_000
+    pause: NotNegative = 0.0  # seconds between two answers of a study, at least
+
+
+class NodeFile(Section):
+    """node.toml."""
+
+    name: str
+    key: str = "node.key"
+    secret: str = "node.secret"
+    state: str = "state"
+    port: Port  # of 127.0.0.1, where the SuperNode and its worker talk
+    server: ServerSection
+    data: DataSection
+    protect: ProtectSection = ProtectSection()
+    budget: BudgetSection
+    accept: AcceptSection
+
+    @property
+    def unit(self) -> Unit:
+        """What is protected."""
+        return Unit.parse(self.protect.unit)
+
+    @property
+    def relation(self) -> Relation:
+        """Which data are neighbours."""
+        return Relation.parse(self.protect.relation)
+
+    @property
+    def trusts(self) -> frozenset[Trust]:
+        """The kinds of trust that the node grants."""
+        return frozenset(Trust.parse(each) for each in self.accept.trust)
+
+    def check(self) -> None:
+        """Refuse words and numbers that no type refuses."""
+        require_name("name", self.name)
+        require(bool(self.trusts), "accept.trust", self.accept.trust, "name at least one: local, central or none")
+        self.filter()
+
+    def filter(self) -> Filter:
+        """The budget of a period."""
+        given, measure = self.budget, Measure.parse(self.budget.measure)
+        order = given.order if given.order is not None or measure is not Measure.RENYI else ORDER
+        return Filter(Budget(given.epsilon, given.delta, self.relation, self.unit), measure, order, given.failures)
+
+
+class RoundsSection(Section):
+    """[rounds]: what the server waits for."""
+
+    fewest: Count = 1  # replies without which a round is not closed
+    deadline: Positive = 120.0  # seconds
+    attempts: Count = 3  # times that a round with too few replies is asked for again
+    pause: NotNegative = 5.0  # seconds before it is
+
+
+class ServerFile(Section):
+    """server.toml."""
+
+    name: str = "server"
+    key: str = "server.key"
+    secret: str = "server.secret"
+    tls: str = "tls"
+    state: str = "state"
+    host: str = "0.0.0.0"
+    port: Port
+    largest_message: Count = 64 << 20  # bytes
+    nodes: dict[str, str]  # name -> file of the public key
+    rounds: RoundsSection = RoundsSection()
+    test: DataSection | None = None  # the server's own records, on which models are measured
+
+
+AnyFile = TypeVar("AnyFile", bound=Section)
+
+
+def read_node_file(path: Path) -> NodeFile:
+    """node.toml, checked."""
+    found = _read(path, NodeFile)
+    with _naming(path):
+        found.check()
+    return found
+
+
+def read_server_file(path: Path) -> ServerFile:
+    """server.toml, checked."""
+    found = _read(path, ServerFile)
+    require_name("name", found.name)
+    for name in found.nodes:
+        require_name("nodes", name)
+    few = found.rounds.fewest <= max(1, len(found.nodes))
+    require(few, f"{path}: [rounds] fewest", found.rounds.fewest, f"there are {len(found.nodes)} nodes")
+    return found
+
+
+def _read(path: Path, kind: type[AnyFile]) -> AnyFile:
+    try:
+        values = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise InvalidInput("file", str(path), f"cannot be read ({error.strerror}): check the path") from None
+    except UnicodeDecodeError:
+        raise InvalidInput("file", str(path), "is not text: give a TOML file") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidInput("file", str(path), f"is not valid TOML: {error}") from None
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        missing = first["type"] == "missing"
+        shown = None if missing else first["input"]
+        remedy = "is missing: add it" if missing else f"{first['msg'][0].lower()}{first['msg'][1:]}"
+        remedy = "no such key: check the spelling" if first["type"] == "extra_forbidden" else remedy
+        raise InvalidInput(f"{path}: {place}", shown, remedy) from None
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Name the file in errors about its values."""
+    try:
+        yield
+    except InvalidInput as error:
+        raise InvalidInput(f"{path}: {error.field}", error.value, error.remedy) from None
