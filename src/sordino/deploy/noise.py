@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -26,15 +27,18 @@ from sordino.deploy.entropy import (
     read_integers,
     with_lattice_noise,
 )
-from sordino.deploy.wire import Coding
+from sordino.deploy.seam import Reason
+from sordino.deploy.wire import Coding, WireError
 from sordino.errors import InvalidInput, SordinoError
 from sordino.mechanisms.binomial import Binomial
 from sordino.mechanisms.gaussian import Gaussian
 from sordino.mechanisms.privunit import PrivUnit
 from sordino.mechanisms.qtdl import Qtdl
 from sordino.planning.resolved import Rules
-from sordino.rounds.turns import side_noise_std
+from sordino.rounds.turns import SLACK, side_noise_std
 from sordino.types import Aggregate, ClientNumbers, Mechanism, Message, Placement, PyTree, Sampler
+
+TAIL = 8.0  # noise is longer than sqrt(d) + TAIL stds with probability exp(-TAIL^2 / 2) < 2e-14
 
 
 class Sent(NamedTuple):
@@ -107,6 +111,25 @@ def received_message(rules: Rules, numbers: ClientNumbers | None, sent: Sent) ->
     if isinstance(mechanism, Gaussian):
         return Message(jnp.asarray(read_integers(sent.integers, float(mechanism.noise_std))), side, level)
     return Message(jnp.asarray(sent.integers, jnp.int32), side, level)
+
+
+def require_possible(rules: Rules, numbers: ClientNumbers | None, limit: float | None, message: Message) -> None:
+    """Refuse a message that no honest node sends: longer than bound and noise allow, or of an impossible level."""
+    mechanism = _mechanism(rules, numbers)
+    length = float(np.linalg.norm(np.asarray(message.vector, np.float64)))
+    if isinstance(mechanism, PrivUnit):
+        assert message.level is not None
+        level = int(message.level)
+        if not 0 <= level <= mechanism.norm.constants.k:
+            raise WireError(Reason.RANGE, f"level {level}: there are {mechanism.norm.constants.k + 1}")
+        exact = abs(float(mechanism.norm.value(jnp.int32(level)))) / mechanism.direction.m
+        if not abs(length - exact) <= 1e-3 * exact:
+            raise WireError(Reason.TOO_LONG, f"a message of length {length:g}, and its level says {exact:g}")
+    elif limit is not None and (mechanism is None or isinstance(mechanism, Gaussian)):
+        noise = 0.0 if mechanism is None else float(mechanism.noise_std) * (math.sqrt(len(message.vector)) + TAIL)
+        most = limit * (1 + SLACK) + noise
+        if not length <= most:
+            raise WireError(Reason.TOO_LONG, f"a message of length {length:g}, and at most {most:g} is possible")
 
 
 def randomize_sum(rules: Rules, state: PyTree, total: Aggregate, words: Words = os_words) -> Aggregate:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +11,8 @@ from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from sordino.errors import InvalidInput, require, require_name
+from sordino.deploy.wire import LONGEST_NAME
+from sordino.errors import InvalidInput, require
 from sordino.privacy.budget import Budget
 from sordino.privacy.filter import Filter
 from sordino.types import Relation, Trust, Unit
@@ -110,7 +112,7 @@ class NodeFile(Section):
 
     def check(self) -> None:
         """Refuse words and numbers that no type refuses."""
-        require_name("name", self.name)
+        require_node_name("name", self.name)
         require(bool(self.trusts), "accept.trust", self.accept.trust, "name at least one: local, central or none")
         self.filter()
 
@@ -126,8 +128,9 @@ class RoundsSection(Section):
 
     fewest: Count = 1  # replies without which a round is not closed
     deadline: Positive = 120.0  # seconds
-    attempts: Count = 3  # times that a round with too few replies is asked for again
-    pause: NotNegative = 5.0  # seconds before it is
+    attempts: Count = 3  # times that a round is asked for, while it has too few replies
+    pause: NotNegative = 5.0  # seconds between them
+    late_joiners: bool = False  # nodes that are silent at the start stay members (of studies that protect clients)
 
 
 class ServerFile(Section):
@@ -146,6 +149,12 @@ class ServerFile(Section):
     test: DataSection | None = None  # the server's own records, on which models are measured
 
 
+def require_node_name(field: str, name: str) -> None:
+    """Refuse a name that could not stand in a message and in a folder's name."""
+    remedy = f"use letters, digits, '.', '_' and '-', at most {LONGEST_NAME}, the first one a letter or digit"
+    require(re.fullmatch(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{LONGEST_NAME - 1}}}", name) is not None, field, name, remedy)
+
+
 AnyFile = TypeVar("AnyFile", bound=Section)
 
 
@@ -160,9 +169,9 @@ def read_node_file(path: Path) -> NodeFile:
 def read_server_file(path: Path) -> ServerFile:
     """server.toml, checked."""
     found = _read(path, ServerFile)
-    require_name("name", found.name)
+    require_node_name(f"{path}: name", found.name)
     for name in found.nodes:
-        require_name("nodes", name)
+        require_node_name(f"{path}: nodes", name)
     few = found.rounds.fewest <= max(1, len(found.nodes))
     require(few, f"{path}: [rounds] fewest", found.rounds.fewest, f"there are {len(found.nodes)} nodes")
     return found

@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -197,6 +197,17 @@ class Study:
         return FlatLoss(self.model.loss, self._flat[1], self.model.linear)
 
     @cached_property
+    def predict(self) -> Callable[[Vector, jax.Array], jax.Array]:
+        """Logits, of a flat vector; one object, so that programs compile once."""
+        unravel, predict = self._flat[1], self.model.predict
+        assert predict is not None
+
+        def flat_predict(w: Vector, x: jax.Array) -> jax.Array:
+            return predict(unravel(w), x)
+
+        return flat_predict
+
+    @cached_property
     def _flat(self) -> tuple[Vector, Any]:
         return flat(self.model, key_of(0))
 
@@ -248,13 +259,6 @@ class Study:
     def has_level(self, i: int) -> bool:
         """Whether a level of PrivUnit does."""
         return noise.has_level(self.rules, self.numbers(i))
-
-    def limit(self, received: PyTree, i: int) -> float | None:
-        """The longest that a message without noise may be; None where nothing caps it or noise hides its length."""
-        if noise.adds_noise(self.rules):
-            return None
-        found = self.rules.method.limit(received, self.numbers(i))
-        return None if found is None else float(found)
 
     def _message(self, i: int) -> Message:
         import jax.numpy as jnp

@@ -218,7 +218,7 @@ class RunStore:
         A run that was finished before ends as its ledger says; it is not entered twice.
         """
         ended = self._ledger.finish_entry
-        model = None if params is None else _safetensors(params)
+        model = None if params is None else model_bytes(params)
         if model is not None and ended is not None:
             known = ended.files.get(MODEL)
             remedy = f"its {MODEL} would not be the one that the ledger names: restore {CHECKPOINT} and run again"
@@ -323,7 +323,8 @@ def load_model(path: str | Path) -> dict[str, np.ndarray]:
     return load_file(path)
 
 
-def _safetensors(params: PyTree) -> bytes:
+def model_bytes(params: PyTree) -> bytes:
+    """Parameters as a safetensors file."""
     from safetensors.numpy import save
 
     leaves = jax.tree_util.tree_leaves_with_path(params)

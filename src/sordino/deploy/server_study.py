@@ -1,0 +1,171 @@
+"""What a server keeps of one study, so that it goes on after a kill where it stopped.
+
+    studies/<name>/description.json, study.toml    the study
+                   journal.jsonl                   a line a round: whose messages were used, and why others were not
+                   checkpoint.npz                  the round that is done, and the server's state after it
+                   status.json                     for people who look on
+                   model.safetensors               the model, at the end
+                   certificate.dsse.json           what the server states of all members, signed
+                   members/<node>.dsse.json        what each member states, signed
+
+A round's line is on disk before its checkpoint, and the checkpoint before the next request. A line without a checkpoint
+is dropped: the round is asked for again, and nodes answer with the messages that they stored.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import time
+import zipfile
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sordino.deploy.statements import Used
+from sordino.deploy.study import DESCRIPTION, Description, Study
+from sordino.errors import InvalidInput, SordinoError, require
+from sordino.files import held, sync_folder, write_atomically
+
+JOURNAL, CHECKPOINT, STATUS, STOP = "journal.jsonl", "checkpoint.npz", "status.json", "stop"
+MODEL, STATEMENT, MEMBERS = "model.safetensors", "certificate.dsse.json", "members"
+
+
+@dataclass(frozen=True)
+class RoundLine:
+    """One round in the journal."""
+
+    round: int
+    used: dict[str, str]  # member -> hash of the ledger entry behind its message
+    missing: dict[str, str]  # member -> why its message was not used
+    seconds: float
+    measured: dict[str, float] = field(default_factory=dict)  # on the server's own test records
+
+    def to_bytes(self) -> bytes:
+        """One line."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode() + b"\n"
+
+
+class ServerStudy:
+    """One study on the server, which this process alone drives until `close`."""
+
+    def __init__(self, study: Study, folder: Path, resources: ExitStack) -> None:
+        self.study, self.folder = study, folder
+        self.done, self.leaves = self._read_checkpoint()
+        self.lines = self._read_journal()
+        self._resources = resources.pop_all()
+
+    @classmethod
+    def create(cls, description: Description, folder: Path) -> Self:
+        """A new study."""
+        remedy = "there is a study of this name: choose another with --name, or go on with `deploy resume`"
+        require(not (folder / DESCRIPTION).exists(), "name", folder.name, remedy)
+        folder.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as resources:
+            resources.enter_context(_alone(folder))
+            (folder / MEMBERS).mkdir(exist_ok=True)
+            return cls(Study.resolve(description, folder), folder, resources)
+
+    @classmethod
+    def open(cls, folder: Path) -> Self:
+        """Take up a study again."""
+        require(
+            (folder / DESCRIPTION).exists(), "study", folder.name, "there is none of this name: see `deploy status`"
+        )
+        with ExitStack() as resources:
+            resources.enter_context(_alone(folder))
+            return cls(Study.read(folder), folder, resources)
+
+    def close(self) -> None:
+        """Let another process drive it."""
+        self._resources.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def enter(self, line: RoundLine, leaves: list[NDArray[Any]]) -> None:
+        """A round is done: its line, then the state after it."""
+        with (self.folder / JOURNAL).open("ab") as file:
+            file.write(line.to_bytes())
+            file.flush()
+            os.fsync(file.fileno())
+        arrays: dict[str, Any] = {f"leaf{i}": leaf for i, leaf in enumerate(leaves)}
+        buffer = io.BytesIO()
+        np.savez(buffer, round=line.round, leaves=len(leaves), **arrays)
+        write_atomically(self.folder / CHECKPOINT, buffer.getvalue(), private=True)
+        sync_folder(self.folder)
+        self.done, self.leaves = line.round, leaves
+        self.lines.append(line)
+
+    def used(self) -> dict[str, Used]:
+        """What was used of each member so far."""
+        rounds: dict[str, list[int]] = {name: [] for name in self.study.members}
+        entries = dict.fromkeys(self.study.members, "")
+        for line in self.lines:
+            for name, entry in line.used.items():
+                rounds[name].append(line.round)
+                entries[name] = entry
+        return {name: Used(tuple(rounds[name]), entries[name]) for name in self.study.members}
+
+    @property
+    def stop_wanted(self) -> bool:
+        """Whether somebody asked to stop after the present round."""
+        return (self.folder / STOP).exists()
+
+    def tell(self, state: str, latest: Mapping[str, str], **more: Any) -> None:
+        """Write status.json: the state of the study, and what is known of each member."""
+        counts = {name: len(each.rounds) for name, each in self.used().items()}
+        members = {name: {"rounds": counts[name], "latest": latest.get(name, "")} for name in self.study.members}
+        measured = self.lines[-1].measured if self.lines else {}
+        told = {
+            "study": self.study.description.name,
+            "state": state,
+            "round": self.done,
+            "rounds": self.study.rounds,
+            "members": members,
+            "measured": measured,
+            "process": os.getpid(),
+            "updated": time.time(),
+        }
+        write_atomically(self.folder / STATUS, json.dumps(told | more, indent=2).encode())
+
+    def _read_checkpoint(self) -> tuple[int, list[NDArray[Any]]]:
+        path = self.folder / CHECKPOINT
+        if not path.exists():
+            return 0, []
+        try:
+            with np.load(path, allow_pickle=False) as kept:
+                return int(kept["round"]), [kept[f"leaf{i}"] for i in range(int(kept["leaves"]))]
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+            raise SordinoError(f"{path}: is damaged; restore it from a backup") from None
+
+    def _read_journal(self) -> list[RoundLine]:
+        """The lines of all rounds that are done; later ones are dropped."""
+        path = self.folder / JOURNAL
+        lines = []
+        for text in path.read_bytes().splitlines() if path.exists() else []:
+            try:
+                line = RoundLine(**json.loads(text))
+            except (ValueError, TypeError, RecursionError):
+                break  # torn by a crash: the line of a round without a checkpoint
+            lines.append(line)
+        kept = [line for line in lines if line.round <= self.done]
+        if [line.round for line in kept] != list(range(1, self.done + 1)):
+            raise SordinoError(f"{path}: lacks rounds before {self.done}; restore it from a backup")
+        if path.exists():
+            write_atomically(path, b"".join(line.to_bytes() for line in kept))
+        return kept
+
+
+def _alone(folder: Path) -> Any:
+    in_use = InvalidInput("study", folder.name, "another process drives it: wait, or stop it with `deploy stop`")
+    return held(folder / ".lock", in_use)

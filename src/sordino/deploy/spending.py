@@ -1,0 +1,57 @@
+"""What a node has released to all studies, against the budget of its period.
+
+Servers may choose each request by what earlier ones showed: costs are added up by a filter (`privacy.filter`), which is
+proven for that. A release counts for one period. Whatever window of that length one looks at, its last release was
+allowed with all earlier ones of the window counted, so every window stays within the budget.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sordino.errors import Refused, SordinoError
+from sordino.privacy.filter import Filter, Spent
+from sordino.types import Event
+
+
+class Spending:
+    """Releases with their times, and what they cost in the filter's measure."""
+
+    def __init__(self, filter: Filter, period: float) -> None:
+        self.filter, self.period = filter, period
+        self._released: dict[bytes, list[tuple[float, Spent]]] = {}  # by study
+        self._costs: dict[Event, Spent] = {}
+
+    def add(self, study: bytes, time: float, event: Event, count: int = 1) -> None:
+        """Count releases to a study that were made at a time, in seconds since 1970."""
+        self._released.setdefault(study, []).append((time, Spent(*(count * part for part in self._cost(event)))))
+
+    def forget(self, study: bytes) -> None:
+        """Count a study anew, from its ledger."""
+        self._released.pop(study, None)
+
+    def within(self, now: float) -> Spent:
+        """What was released during the period that ends now. Releases in the future of this clock count too."""
+        every = (each for study in self._released.values() for each in study)
+        counted = [cost for time, cost in every if time > now - self.period]
+        return Spent(*map(sum, zip(*counted, strict=True))) if counted else Spent()
+
+    def share(self, now: float) -> float:
+        """The part of the budget that is spent."""
+        return self.within(now).cost / self.filter.capacity
+
+    def _cost(self, event: Event) -> Spent:
+        if event not in self._costs:
+            try:
+                self._costs[event] = self.filter.cost(event)
+            except Refused as error:
+                remedy = "give this node a new state folder and a budget of its own, or the measure it had before"
+                raise SordinoError(
+                    f"the budget cannot count what was released before ({error.reason}): {remedy}"
+                ) from None
+        return self._costs[event]
+
+
+def seconds(time: str) -> float:
+    """Seconds since 1970 of a ledger's time."""
+    return datetime.fromisoformat(time).timestamp()

@@ -1,0 +1,132 @@
+"""What both sides sign at the end of a study, and whether they agree.
+
+    server   of each member: the rounds whose messages it used, the hash of the last ledger entry, the certificate
+    node     the rounds that it answered, by its ledger, and the certificate that follows from them
+
+A node may have answered more than the server used: a reply can be late. It never answered less, and the entry that the
+server names is in its ledger: entries are chained, so this hash stands for all before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import sordino
+from sordino.deploy.node_study import entries_of
+from sordino.deploy.study import DESCRIPTION, Study
+from sordino.privacy.guarantee import Certificate
+from sordino.privacy.ledger_record import LedgerRecord
+from sordino.privacy.signing import statement
+
+NODE_STATEMENT = "https://sordino.dev/node-certificate/v1"
+SERVER_STATEMENT = "https://sordino.dev/study-certificate/v1"
+
+Json = dict[str, Any]
+
+
+class Used(NamedTuple):
+    """What the server used of one member."""
+
+    rounds: tuple[int, ...] = ()
+    entry: str = ""  # hash of the ledger entry behind its last message
+
+
+def server_statement(study: Study, used: Mapping[str, Used], rounds: int, model: str) -> Json:
+    """What the server states about these members."""
+    members = {
+        name: {
+            "rounds": ranges(each.rounds),
+            "ledgerEntry": each.entry,
+            "certificate": _certificate(study, study.members.index(name), len(each.rounds)),
+        }
+        for name, each in used.items()
+    }
+    return _stated(study, SERVER_STATEMENT, {"rounds": rounds, "members": members}, {"model.safetensors": model})
+
+
+def node_statement(study: Study, i: int, record: LedgerRecord, faults: tuple[str, ...] = ()) -> Json:
+    """What member i states, by its own ledger; `faults` is what it finds wrong in the server's statement."""
+    entries = entries_of(record)
+    torn = sum(each.torn_rounds for each in record.entries if each.rounds is None)
+    counted = len(entries) + torn // max(1, len({e.observers for e in record.entries if e.rounds is None}))
+    predicate = {
+        "member": study.members[i],
+        "rounds": ranges(entries),
+        "tornRounds": counted - len(entries),  # lines that a crash tore: counted, though nothing left
+        "ledgerHash": record.last_hash,
+        "certificate": _certificate(study, i, counted),
+        "disagreements": list(faults),
+    }
+    return _stated(study, NODE_STATEMENT, predicate, {})
+
+
+def _stated(study: Study, kind: str, predicate: Json, files: Mapping[str, str]) -> Json:
+    digests = {DESCRIPTION: study.description.digest.hex()} | dict(files)
+    about = {
+        "study": study.description.name,
+        "digest": study.description.digest.hex(),
+        "software": f"sordino {sordino.__version__}",
+        "signedAt": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    return statement({name: {"sha256": digest} for name, digest in digests.items()}, kind, about | predicate)
+
+
+def _certificate(study: Study, i: int, rounds: int) -> Json | None:
+    """Of so many answered rounds; None where nothing was sent, and so nothing could be learnt."""
+    return study.plan.certificate(i, rounds).to_json() if rounds else None
+
+
+def certificate_in(part: Json) -> Certificate | None:
+    """The certificate of a statement's part."""
+    found = part.get("certificate")
+    return None if found is None else Certificate.from_json(found)
+
+
+def faults_of(server: Json, study: Study, i: int, entries: Mapping[int, str]) -> tuple[str, ...]:
+    """What is wrong in the server's predicate about member i, whose ledger has these entries."""
+    name = study.members[i]
+    try:
+        digest, part = server["digest"], server["members"][name]
+        rounds, entry = rounds_in(part["rounds"]), str(part["ledgerEntry"])
+        certificate = certificate_in(part)
+    except (KeyError, TypeError, ValueError):
+        return (f"the server's statement does not speak of {name}",)
+    faults = []
+    if digest != study.description.digest.hex():
+        faults.append("the server's statement is about another study")
+    if extra := sorted(set(rounds) - set(entries)):
+        faults.append(f"the server used rounds {shown(extra)}, which {name} did not answer")
+    elif rounds and entries[max(rounds)] != entry:
+        faults.append(f"the ledger entry of round {max(rounds)} is not the one that the server saw")
+    mine = study.plan.certificate(i, len(rounds)) if rounds else None
+    if certificate != mine:
+        faults.append(f"the server's certificate for {name} is not what {len(rounds)} rounds cost")
+    return tuple(faults)
+
+
+def ranges(rounds: Iterable[int]) -> list[list[int]]:
+    """[first, last] of every stretch of rounds."""
+    found: list[list[int]] = []
+    for each in sorted(rounds):
+        if found and found[-1][1] == each - 1:
+            found[-1][1] = each
+        else:
+            found.append([each, each])
+    return found
+
+
+def rounds_in(found: Iterable[Iterable[int]], most: int = 10_000_000) -> tuple[int, ...]:
+    """The rounds of stretches."""
+    rounds: list[int] = []
+    for first, last in found:
+        if not (isinstance(first, int) and isinstance(last, int)) or last - first >= most - len(rounds):
+            raise ValueError("stretches of rounds must be pairs of whole numbers")
+        rounds += range(first, last + 1)
+    return tuple(rounds)
+
+
+def shown(rounds: Iterable[int]) -> str:
+    """1 to 4, 7."""
+    return ", ".join(f"{a}" if a == b else f"{a} to {b}" for a, b in ranges(rounds)) or "none"

@@ -1,0 +1,204 @@
+"""A deployment without a network: nodes and a server with files, and an exchange that a test can break."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sordino.deploy.flower.credentials import make_node_key
+from sordino.deploy.node import Node
+from sordino.deploy.seam import Reason, Reply
+from sordino.deploy.server import Server
+from sordino.deploy.server_study import ServerStudy
+from sordino.deploy.settings import read_node_file, read_server_file
+
+NAMES = ("east", "north", "west")
+SIZES = (6, 9, 5)
+FEATURES = 3
+
+RECORD_STUDY = """\
+[task]
+name = "clinics"
+
+[algorithm]
+name = "noisy_mb_sgd"
+lipschitz = 1.0
+radius = 3.0
+feature_bound = 3.0
+
+[privacy]
+trust = "local"
+epsilon = 4.0
+delta = 1e-3
+
+[run]
+rounds = 3
+seed = 0
+"""
+
+CLIENT_STUDY = """\
+[task]
+name = "clinics"
+
+[algorithm]
+name = "fedavg"
+local_steps = 2
+local_lr = 0.5
+
+[bound]
+clip = 1.0
+
+[run]
+rounds = 3
+seed = 0
+
+[privacy]
+"""
+
+NODE_FILE = """\
+name = "{name}"
+port = 19000
+
+[server]
+address = "127.0.0.1:18000"
+
+[data]
+file = "records.npz"
+features = ["x"]
+label = "y"
+classes = 2
+
+[protect]
+unit = "{unit}"
+relation = "{relation}"
+
+[budget]
+epsilon = {epsilon}
+delta = {delta}
+measure = "{measure}"
+
+[accept]
+methods = [{methods}]
+mechanisms = ["gaussian", "qtdl", "binomial", "privunit"]
+trust = ["local", "central", "none"]
+smallest_noise = {smallest_noise}
+largest_message_epsilon = 100.0
+largest_bound = {largest_bound}
+pause = {pause}
+"""
+
+METHODS = '"fedavg", "fedexp", "noisy_mb_sgd", "accelerated_mb_sgd", "error_feedback", "scaffold", "record_scaffold"'
+DEFAULTS = {
+    "unit": "record",
+    "relation": "replace-one",
+    "epsilon": 1000.0,
+    "delta": 1e-3,
+    "measure": "gaussian",
+    "methods": METHODS,
+    "smallest_noise": 0.01,
+    "largest_bound": 10.0,
+    "pause": 0.0,
+}
+
+
+def records_of(sizes: Sequence[int] = SIZES, features: int = FEATURES) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Each node's records."""
+    rng = np.random.default_rng(0)
+    parts = []
+    for size in sizes:
+        x = rng.normal(size=(size, features)).astype(np.float32)
+        x /= np.maximum(1, np.linalg.norm(x, axis=1, keepdims=True))
+        parts.append((x, (x @ np.linspace(1, -1, features) > 0).astype(np.int32)))
+    return parts
+
+
+@dataclass
+class LocalExchange:
+    """Calls the nodes one after the other. `broken` replaces what a node answers; `sent` keeps all requests."""
+
+    handles: dict[str, Callable[[bytes], bytes]] = field(default_factory=dict)
+    broken: dict[str, Callable[[int, bytes], Reply]] = field(default_factory=dict)
+    sent: list[tuple[int, str, bytes]] = field(default_factory=list)
+    replies: list[tuple[int, str, Reply]] = field(default_factory=list)
+
+    def nodes(self) -> tuple[str, ...]:
+        return tuple(sorted({*self.handles, *self.broken}))
+
+    def __call__(self, round: int, requests: Mapping[str, bytes], deadline: float) -> Mapping[str, Reply]:
+        return {name: self._ask(round, name, request) for name, request in requests.items()}
+
+    def _ask(self, round: int, name: str, request: bytes) -> Reply:
+        self.sent.append((round, name, request))
+        if name in self.broken:
+            reply: Reply = self.broken[name](round, request)
+        elif name in self.handles:
+            reply = self.handles[name](request)
+        else:
+            reply = Reason.LOST
+        self.replies.append((round, name, reply))
+        return reply
+
+
+class Clinics:
+    """The folders of a server and of some nodes. Nodes are opened as needed, and closed by `close`."""
+
+    def __init__(self, folder: Path, names: Sequence[str] = NAMES, sizes: Sequence[int] = SIZES, **rules: Any) -> None:
+        self.folder, self.names, self.exchange = folder, tuple(names), LocalExchange()
+        self.nodes: dict[str, Node] = {}
+        server = folder / "server"
+        server.mkdir(parents=True)
+        make_node_key(server / "server.key")
+        lines = ["port = 18000\n[rounds]\ndeadline = 30.0\npause = 0.0\nattempts = 2\n[nodes]\n"]
+        for name, (x, y) in zip(self.names, records_of(sizes), strict=True):
+            home = self.home(name)
+            home.mkdir()
+            public = make_node_key(home / "node.key")
+            (server / f"{name}.pub").write_bytes(public.read_bytes())
+            (home / "server.pub").write_bytes((server / "server.key.pub").read_bytes())
+            np.savez(home / "records.npz", x=x, y=y)
+            self.write_rules(name, **rules)
+            lines.append(f'{name} = "{name}.pub"\n')
+        (server / "server.toml").write_text("".join(lines))
+
+    def home(self, name: str) -> Path:
+        return self.folder / name
+
+    def write_rules(self, name: str, **rules: Any) -> None:
+        (self.home(name) / "node.toml").write_text(NODE_FILE.format(name=name, **(DEFAULTS | rules)))
+
+    def open(self, name: str, **options: Any) -> Node:
+        node = Node(read_node_file(self.home(name) / "node.toml"), self.home(name), **options)
+        self.nodes[name] = node
+        self.exchange.handles[name] = node.handle
+        return node
+
+    def open_all(self, **options: Any) -> None:
+        for name in self.names:
+            self.open(name, **options)
+
+    def restart(self, name: str, **options: Any) -> Node:
+        if name in self.nodes:
+            self.nodes.pop(name).close()
+        return self.open(name, **options)
+
+    def close(self) -> None:
+        for node in self.nodes.values():
+            node.close()
+        self.nodes.clear()
+        self.exchange.handles.clear()
+
+    def server(self, **options: Any) -> Server:
+        path = self.folder / "server" / "server.toml"
+        return Server(read_server_file(path), path.parent, self.exchange, **options)
+
+    def write_study(self, text: str) -> Path:
+        path = self.folder / "study.toml"
+        path.write_text(text)
+        return path
+
+    def run(self, text: str = RECORD_STUDY, name: str = "trial", **options: Any) -> ServerStudy:
+        return self.server(**options).begin(self.write_study(text), name)
