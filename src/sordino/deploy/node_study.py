@@ -69,12 +69,9 @@ class Answer:
 def releases(study: Study, i: int) -> tuple[Release, ...]:
     """What one answered round of member i shows, to whom, and what it costs."""
     plan = study.plan
-    message, models = plan.costs[i], plan.model_costs[i]
     if plan.resolved.trust is Trust.CENTRAL:  # no peer sees another one's update
-        return (("update", (Observer.SERVER,), message), ("model", (Observer.MODEL_USER,), models))
-    if message == models:
-        return (("message", (Observer.SERVER, Observer.PEER, Observer.MODEL_USER), message),)
-    return (("message", (Observer.SERVER, Observer.PEER), message), ("model", (Observer.MODEL_USER,), models))
+        return (("update", (Observer.SERVER,), plan.costs[i]), ("model", (Observer.MODEL_USER,), plan.model_costs[i]))
+    return (("message", (Observer.SERVER, Observer.PEER, Observer.MODEL_USER), plan.costs[i]),)
 
 
 class NodeStudy:

@@ -49,12 +49,12 @@ def server_statement(study: Study, used: Mapping[str, Used], rounds: int, model:
 def node_statement(study: Study, i: int, record: LedgerRecord, faults: tuple[str, ...] = ()) -> Json:
     """What member i states, by its own ledger; `faults` is what it finds wrong in the server's statement."""
     entries = entries_of(record)
-    torn = sum(each.torn_rounds for each in record.entries if each.rounds is None)
-    counted = len(entries) + torn // max(1, len({e.observers for e in record.entries if e.rounds is None}))
+    torn = sum({each.seq: each.torn_rounds for each in record.entries}.values())
+    counted = len(entries) + torn
     predicate = {
         "member": study.members[i],
         "rounds": ranges(entries),
-        "tornRounds": counted - len(entries),  # lines that a crash tore: counted, though nothing left
+        "tornRounds": torn,  # lines that a crash tore: counted, though nothing left
         "ledgerHash": record.last_hash,
         "certificate": _certificate(study, i, counted),
         "disagreements": list(faults),
