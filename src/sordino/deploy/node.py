@@ -24,16 +24,23 @@ from sordino.config import load_config
 from sordino.deploy.entropy import Words, os_words
 from sordino.deploy.node_study import LEDGER, OWN_STATEMENT, SERVER_STATEMENT, Answer, NodeStudy, entries_of, releases
 from sordino.deploy.records import read_records
-from sordino.deploy.rulebook import Refusal, released, require_accepted, require_budget, require_own_description
+from sordino.deploy.rulebook import (
+    Refusal,
+    released,
+    require_accepted,
+    require_budget,
+    require_own_description,
+    require_public_counts,
+)
 from sordino.deploy.seam import Reason
 from sordino.deploy.settings import DAY, NodeFile, read_node_file
 from sordino.deploy.spending import Spending, seconds
 from sordino.deploy.statements import SERVER_STATEMENT as SERVER_TYPE
 from sordino.deploy.statements import faults_of, node_statement
-from sordino.deploy.study import LONGEST_DESCRIPTION, Description, Study, as_arrays, protects_records, same_shapes
+from sordino.deploy.study import LONGEST_DESCRIPTION, Description, Study, as_arrays, protects_records
 from sordino.deploy.turn import Training
 from sordino.deploy.wire import Frame, Kind, WireError, peek, seal, unpack_arrays, unseal
-from sordino.errors import InvalidInput, LedgerError, SordinoError, require
+from sordino.errors import InvalidInput, LedgerError, LedgerInUse, SordinoError, require
 from sordino.files import held, sync_folder, write_atomically
 from sordino.privacy.ledger import read_ledger
 from sordino.privacy.signing import SignatureError, read_signing_key, read_verifying_key, sign, verify
@@ -112,7 +119,7 @@ class Node:
             reason = error.reason
         except (LedgerError, OSError) as error:
             log.error("round %d of study %s is refused, nothing was sent: %s", round, study.hex()[:8], error)
-            reason = Reason.BUSY if "in use" in str(error) else Reason.STORAGE
+            reason = Reason.BUSY if isinstance(error, LedgerInUse) else Reason.STORAGE
             self._forget(study)  # its ledger accepts nothing more; the next request opens it anew
         except Exception:
             log.exception("round %d of study %s failed, nothing was sent", round, study.hex()[:8])
@@ -136,6 +143,8 @@ class Node:
 
     def _describe(self, frame: Frame) -> bytes:
         """Public facts for a run file: shape and classes, and under replace-one the number of records."""
+        if len(frame.body) > LONGEST_DESCRIPTION:
+            raise Refusal(Reason.TOO_LARGE, f"a run file of {len(frame.body)} bytes")
         path = self.state / "asked.toml"
         write_atomically(path, frame.body)
         try:
@@ -146,6 +155,8 @@ class Node:
         name = config.file.algorithm.name
         if name not in self.settings.accept.methods:
             raise Refusal(Reason.METHOD, f"method {name}: accepted are {', '.join(self.settings.accept.methods)}")
+        if counts:
+            require_public_counts(self.settings, config)
         facts = {
             "shape": list(self.records.x.shape[1:]),
             "classes": self.settings.data.classes,
@@ -192,20 +203,22 @@ class Node:
             raise Refusal(Reason.FINISHED, "the study has ended here")
         self._require_turn(kept, frame)
         study = kept.study
+        # The rules, or the records, may have changed since the study was accepted.
+        require_own_description(self.settings, self.records, self.key.public.line, study.description)
+        require_accepted(self.settings, study, kept.i)
         arrays = unpack_arrays(frame.body, study.broadcast[0])
         self._require_budget(study, kept.i, 1)
         if frame.study not in self._training:
             self._training[frame.study] = Training(study, kept.i, self.records, self.words)
         training = self._training[frame.study]
-        first = training.first_state()
-        state = first if kept.last is None else same_shapes(kept.last.state, first)
+        state = training.first_state() if kept.last is None else training.restored(kept.last.state)
         turned = training(arrays, state)
         update = turned.update.pack(study.coding(kept.i))
-        body = kept.answer(Answer(frame.round, request, update, as_arrays(turned.state)))
+        # It counts from here on: an append that fails may be in the ledger, and then its message leaves later.
         self._answered[frame.study] = self.clock()
         if study.plan.resolved.trust is not Trust.NONE:
             self._spending.add(frame.study, self.clock(), released(study, kept.i))
-        return body
+        return kept.answer(Answer(frame.round, request, update, as_arrays(turned.state)))
 
     def _finish(self, frame: Frame) -> bytes:
         """Check what the server states, and sign what the node's own ledger says."""
@@ -215,8 +228,10 @@ class Node:
         own = kept.folder / OWN_STATEMENT
         if own.exists():
             return own.read_bytes()
+        path = kept.folder / SERVER_STATEMENT
+        body = path.read_bytes() if kept.finished else frame.body  # the ledger holds the digest of the first one
         try:
-            envelope = json.loads(frame.body)
+            envelope = json.loads(body)
             stated = verify(envelope, self.server_key, SERVER_TYPE)
         except (ValueError, RecursionError) as error:
             message = error.message if isinstance(error, SignatureError) else "is no JSON"
@@ -225,8 +240,9 @@ class Node:
         faults = faults_of(stated["predicate"], kept.study, kept.i, entries_of(record))
         for fault in faults:
             log.error("study %s: %s", kept.study.description.name, fault)
-        write_atomically(kept.folder / SERVER_STATEMENT, frame.body)
-        kept.finish({SERVER_STATEMENT: hashlib.sha256(frame.body).hexdigest()})
+        if not kept.finished:
+            write_atomically(path, body)
+            kept.finish({SERVER_STATEMENT: hashlib.sha256(body).hexdigest()})
         signed = json.dumps(sign(node_statement(kept.study, kept.i, kept.record, faults), self.key)).encode()
         write_atomically(own, signed)
         sync_folder(kept.folder)
@@ -279,6 +295,8 @@ class Node:
             remedy = "restore it from a backup: what it released counts against the budget"
             raise InvalidInput("state", str(folder), f"was accepted here, and its ledger is gone; {remedy}")
         study = Study.read(folder)
+        remedy = "holds the description of another study: restore it from a backup"
+        require(study.description.digest.hex() == name, "state", str(folder), remedy)
         i = study.description.index(self.settings.name)
         require(i is not None, "name", self.settings.name, f"is not a member of the study in {folder}")
         assert i is not None

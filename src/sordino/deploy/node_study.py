@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sordino.deploy.study import Study
-from sordino.errors import SordinoError
+from sordino.errors import LedgerError, SordinoError
 from sordino.files import sync_folder, write_atomically
 from sordino.privacy.ledger import Ledger, read_ledger
 from sordino.privacy.ledger_record import LedgerRecord, Release, joint_release
@@ -90,7 +90,7 @@ class NodeStudy:
         (folder / ANSWERS).mkdir(parents=True, exist_ok=True)
         path = folder / LEDGER
         if path.exists():
-            ledger, record = Ledger.open(path), read_ledger(path)
+            ledger = Ledger.open(path)
         else:
             ledger = Ledger.create(
                 path,
@@ -99,8 +99,10 @@ class NodeStudy:
                 worst_release=joint_release(releases(study, i)),
                 description=_description(study, i),
             )
-            record = read_ledger(path)
         try:
+            record = read_ledger(path)
+            if record.description.get("digest") != study.description.digest.hex():
+                raise LedgerError(f"{path}: is the ledger of another study; restore it from a backup")
             return cls(study, i, folder, ledger, entries_of(record))
         except BaseException:
             ledger.close()

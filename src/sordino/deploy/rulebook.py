@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 
+from sordino.config import Config
 from sordino.deploy.records import OwnRecords
 from sordino.deploy.seam import Reason
 from sordino.deploy.settings import NodeFile
@@ -15,7 +16,7 @@ from sordino.errors import BudgetExceeded, Refused, SordinoError
 from sordino.privacy.events import Gaussian, NonPrivate, Repeated, Sampled
 from sordino.privacy.filter import Filter, Spent
 from sordino.privacy.tally import pure_bound, tally_of
-from sordino.types import Event, Trust, Unit
+from sordino.types import Event, Relation, Trust, Unit
 
 
 class Refusal(SordinoError):
@@ -41,6 +42,16 @@ def require_own_description(rules: NodeFile, records: OwnRecords, own_key: str, 
     if told is not None and told != len(records.y):
         raise Refusal(Reason.DATA, f"study {description.name}: {told} records here, and there are {len(records.y)}")
     return index
+
+
+def require_public_counts(rules: NodeFile, config: Config) -> None:
+    """Refuse to tell the number of records where the node protects what it says: it is public under replace-one."""
+    exempt = config.plan().trusted is Trust.NONE and Trust.NONE in rules.trusts
+    if not exempt and (rules.unit, rules.relation) != (Unit.RECORD, Relation.REPLACE_ONE):
+        raise Refusal(
+            Reason.UNIT,
+            f"the study counts records, and this node protects one {rules.unit} ({rules.relation}): a count would tell",
+        )
 
 
 def require_accepted(rules: NodeFile, study: Study, i: int) -> None:

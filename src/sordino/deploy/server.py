@@ -12,6 +12,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -136,7 +137,7 @@ class Server:
     def _described(self, file: Path, name: str) -> Description:
         """Ask every node for its public facts -> the study that those who answer will take part in."""
         config = load_config(file)
-        text = config.changed
+        text, counts = config.changed, protects_records(config)  # refuses what no plan can be, before nodes are asked
         request = seal(Frame(Kind.DESCRIBE, NO_STUDY, 0, self.settings.name, text.encode()), self.key)
         facts: dict[str, Facts] = {}
         absent: dict[str, Reason] = {}
@@ -153,7 +154,7 @@ class Server:
         missing = ", ".join(f"{node} ({reason.name})" for node, reason in absent.items())
         remedy = f"at least {self.settings.rounds.fewest} must take part; absent: {missing or 'nobody'}"
         require(enough, "nodes", len(facts), remedy)
-        joins_later = {Reason.SILENT, Reason.LOST} if self._lets_join(protects_records(config)) else set()
+        joins_later = {Reason.SILENT, Reason.LOST} if self._lets_join(counts) else set()
         members = [node for node in self.keys if node in facts or absent.get(node) in joins_later]
         alike = len({(each.shape, each.classes) for each in facts.values()}) == 1
         told = "; ".join(f"{node}: {each.shape}, {each.classes} classes" for node, each in facts.items())
@@ -222,7 +223,8 @@ class Conduct:
             self._finish(state)
         except BaseException as error:
             state_name = "stopped" if isinstance(error, Stopped) else "interrupted"
-            self._tell(state_name, why=str(error) or type(error).__name__)
+            with suppress(OSError):  # a full disk, perhaps the very error
+                self._tell(state_name, why=str(error) or type(error).__name__)
             raise
         self._tell("finished")
 
@@ -258,6 +260,9 @@ class Conduct:
                 break
             if self.kept.stop_wanted:
                 raise Stopped(f"stopped after round {self.kept.done}: go on with `deploy resume`")
+        for name in self.study.members:
+            if name not in found.used:
+                found.missing.setdefault(name, self.latest.get(name, Reason.LOST.name))
         self.latest = found.missing | dict.fromkeys(found.used, USED)
         if len(found.used) < settings.fewest:
             told = ", ".join(f"{name} ({why})" for name, why in sorted(found.missing.items()))
@@ -320,7 +325,7 @@ class Conduct:
         model = model_bytes(self.study.params(self.study.rules.method.params(state)))
         write_atomically(self.kept.folder / MODEL, model)
         used, digest, rounds = self.kept.used(), hashlib.sha256(model).hexdigest(), self.study.rounds
-        key = self.server.key
+        key, connected = self.server.key, self.server.exchange.nodes()
         if not (self.kept.folder / STATEMENT).exists():
             signed = sign(server_statement(self.study, used, rounds, digest), key)
             write_atomically(self.kept.folder / STATEMENT, json.dumps(signed, indent=2).encode())
@@ -331,7 +336,8 @@ class Conduct:
                 json.dumps(sign(server_statement(self.study, {name: each}, rounds, digest), key)).encode(),
             )
             for name, each in used.items()
-            if each.rounds and not (self.kept.folder / MEMBERS / f"{name}.dsse.json").exists()
+            # A member whose messages never arrived has a ledger too, and a certificate of its own.
+            if (each.rounds or name in connected) and not (self.kept.folder / MEMBERS / f"{name}.dsse.json").exists()
         }
         replies = self.server.exchange(rounds, asked, self.server.settings.rounds.deadline) if asked else {}
         for name, reply in replies.items():

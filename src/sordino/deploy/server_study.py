@@ -64,13 +64,18 @@ class ServerStudy:
     @classmethod
     def create(cls, description: Description, folder: Path) -> Self:
         """A new study."""
-        remedy = "there is a study of this name: choose another with --name, or go on with `deploy resume`"
-        require(not (folder / DESCRIPTION).exists(), "name", folder.name, remedy)
         folder.mkdir(parents=True, exist_ok=True)
         with ExitStack() as resources:
             resources.enter_context(_alone(folder))
+            remedy = "there is a study of this name: choose another with --name, or go on with `deploy resume`"
+            require(not (folder / DESCRIPTION).exists(), "name", folder.name, remedy)
             (folder / MEMBERS).mkdir(exist_ok=True)
-            return cls(Study.resolve(description, folder), folder, resources)
+            try:
+                study = Study.resolve(description, folder)
+            except SordinoError:
+                (folder / DESCRIPTION).unlink(missing_ok=True)  # the name is free for a better run file
+                raise
+            return cls(study, folder, resources)
 
     @classmethod
     def open(cls, folder: Path) -> Self:

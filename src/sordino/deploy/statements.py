@@ -89,7 +89,7 @@ def faults_of(server: Json, study: Study, i: int, entries: Mapping[int, str]) ->
     name = study.members[i]
     try:
         digest, part = server["digest"], server["members"][name]
-        rounds, entry = rounds_in(part["rounds"]), str(part["ledgerEntry"])
+        rounds, entry = rounds_in(part["rounds"], study.rounds), str(part["ledgerEntry"])
         certificate = certificate_in(part)
     except (KeyError, TypeError, ValueError):
         return (f"the server's statement does not speak of {name}",)
@@ -117,12 +117,12 @@ def ranges(rounds: Iterable[int]) -> list[list[int]]:
     return found
 
 
-def rounds_in(found: Iterable[Iterable[int]], most: int = 10_000_000) -> tuple[int, ...]:
-    """The rounds of stretches."""
+def rounds_in(found: Iterable[Iterable[int]], most: int) -> tuple[int, ...]:
+    """The rounds of stretches, which must ascend from 1 to at most `most`."""
     rounds: list[int] = []
     for first, last in found:
-        if not (isinstance(first, int) and isinstance(last, int)) or last - first >= most - len(rounds):
-            raise ValueError("stretches of rounds must be pairs of whole numbers")
+        if not (type(first) is type(last) is int and (rounds[-1] if rounds else 0) < first <= last <= most):
+            raise ValueError(f"stretches of rounds must be pairs of whole numbers from 1 to {most}")
         rounds += range(first, last + 1)
     return tuple(rounds)
 

@@ -305,14 +305,14 @@ def protects_records(config: Config) -> bool:
 
 def as_arrays(tree: PyTree) -> list[NDArray[Any]]:
     """The leaves of a tree on the host."""
-    return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
+    return [np.asarray(jax.numpy.asarray(leaf)) for leaf in jax.tree.leaves(tree)]  # a Python number is a float32
 
 
-def same_shapes(arrays: Sequence[NDArray[Any]], like: PyTree) -> PyTree:
-    """The tree whose leaves these arrays are; refused where they do not fit."""
-    leaves, structure = jax.tree.flatten(like)
+def restored(arrays: Sequence[NDArray[Any]], make: Callable[[], PyTree]) -> PyTree:
+    """The tree whose leaves these arrays are, of the shapes of what `make` makes; refused where they do not fit."""
+    leaves, structure = jax.tree.flatten(jax.eval_shape(make))
     fit = len(leaves) == len(arrays) and all(
-        np.shape(a) == np.shape(b) and a.dtype == np.asarray(b).dtype for a, b in zip(arrays, leaves, strict=False)
+        a.shape == b.shape and a.dtype == b.dtype for a, b in zip(arrays, leaves, strict=True)
     )
     if not fit:
         raise SordinoError("a stored state has other shapes than its study; restore it from a backup")
