@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from sordino.deploy.entropy import Words
 from sordino.deploy.flower.credentials import make_node_key
 from sordino.deploy.node import Node
 from sordino.deploy.seam import Reason, Reply
 from sordino.deploy.server import Server
 from sordino.deploy.server_study import ServerStudy
 from sordino.deploy.settings import read_node_file, read_server_file
+from sordino.deploy.study import Description, Member, Study
 
 NAMES = ("east", "north", "west")
 SIZES = (6, 9, 5)
@@ -202,3 +204,23 @@ class Clinics:
 
     def run(self, text: str = RECORD_STUDY, name: str = "trial", **options: Any) -> ServerStudy:
         return self.server(**options).begin(self.write_study(text), name)
+
+
+def study_of(
+    text: str,
+    folder: Path,
+    *,
+    names: Sequence[str] = NAMES,
+    sizes: Sequence[int] | None = None,
+    features: int = FEATURES,
+) -> Study:
+    """A study without nodes: what each side resolves from its description."""
+    counts = sizes if sizes is not None else [None] * len(names)
+    members = [Member(name, f"key of {name}", count) for name, count in zip(names, counts, strict=True)]
+    return Study.resolve(Description.new("trial", text, (features,), 2, members, "key of the server"), folder)
+
+
+def seeded_words(seed: int = 0) -> Words:
+    """Words that repeat themselves, for tests alone."""
+    rng = np.random.default_rng(seed)
+    return lambda shape: rng.integers(0, 2**32, shape, dtype=np.uint32)
