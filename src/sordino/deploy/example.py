@@ -13,7 +13,8 @@ from sordino.data import load, where
 from sordino.deploy.records import OwnRecords
 
 HOSPITALS = "heart-disease"
-HEART_COLUMNS = "age sex pressure cholesterol sugar rate angina depression pain2 pain3 pain4 ecg1 ecg2".split()
+HEART_COLUMNS: tuple[str, ...] = ("age", "sex", "pressure", "cholesterol", "sugar", "rate", "angina", "depression")
+HEART_COLUMNS += ("pain2", "pain3", "pain4", "ecg1", "ecg2")
 SIDE, BLOCK = 8, 2  # of an image of a digit, and of the blocks of pixels whose mean is kept
 SEED = 0  # of the deal
 
@@ -58,8 +59,7 @@ def _hearts(nodes: int) -> Example:
         "held-out patients of all four hospitals. The label says whether a patient has a heart disease."
     )
     ranges = "eight numbers in [-1, 1] and two sets of indicators"
-    columns = tuple(HEART_COLUMNS)
-    return Example(words, HOSPITALS, columns, 2, 3.1623, ranges, parts, _records(data.x_test, data.y_test))
+    return Example(words, HOSPITALS, HEART_COLUMNS, 2, 3.1623, ranges, parts, _records(data.x_test, data.y_test))
 
 
 def _digits(nodes: int) -> Example:
@@ -72,7 +72,9 @@ def _digits(nodes: int) -> Example:
         "dealt to the nodes at random; those of the server are held-out images. The label is the digit."
     )
     columns = tuple(f"block{i}" for i in range(x.shape[1]))
-    return Example(words, "digits", columns, 10, 4.0, "16 numbers in [0, 1]", parts, _records(_reduced(data.x_test), data.y_test))
+    return Example(
+        words, "digits", columns, 10, 4.0, "16 numbers in [0, 1]", parts, _records(_reduced(data.x_test), data.y_test)
+    )
 
 
 def _reduced(images: NDArray[Any]) -> NDArray[np.float32]:

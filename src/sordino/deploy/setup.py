@@ -1,8 +1,8 @@
 """The folder of a new deployment: keys, certificates and settings, a part for each machine.
 
-    server/         server.toml, server.key, server.secret, tls/, nodes/<name>.pub     to the server's machine
-    nodes/<name>/   node.toml, node.key, node.secret, ca.crt, server.pub               to that node's machine
-    study.toml, README.md, system/                                                     for people
+server/         server.toml, server.key, server.secret, tls/, nodes/<name>.pub     to the server's machine
+nodes/<name>/   node.toml, node.key, node.secret, ca.crt, server.pub               to that node's machine
+study.toml, README.md, system/                                                     for people
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ TEMPLATES = files("sordino.deploy") / "templates"
 SYSTEM_FILES = ("sordino-server.service", "sordino-node.service", "Containerfile")
 MOST_NODES = 1000
 LAST_PORT = 65535
+COLUMN = 30  # of the comments behind settings
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ class Deployment:
             "[test]                        # the server's own records, on which models are measured",
             'file = "test.csv"             # .csv, .npz or .parquet, with the columns that the nodes have',
             'label = "label"               # the column of labels',
-            _features(self.example),
+            '# features = ["age", "rate"]  # columns, where they are not all others',
             f"classes = {2 if self.example is None else self.example.classes}",
         )
         return "\n".join(lines if self.example is not None else [f"# {line.removeprefix('# ')}" for line in lines])
@@ -111,10 +112,9 @@ class Deployment:
             name=name,
             port=self.port + 1 + i,
             address=f"{self.host}:{self.port}",
-            features=_features(self.example),
             classes=2 if self.example is None else self.example.classes,
             budget_epsilon=8.0,
-            budget_delta=1e-5,
+            budget_delta="1e-5",
         )
         (home / "node.toml").write_text(filled)
         if self.example is not None:
@@ -128,11 +128,13 @@ class Deployment:
             feature_bound=10.0 if given is None else given.feature_bound,
             feature_words="set that of your columns" if given is None else given.feature_words,
             epsilon=4.0,
-            delta=1e-5,
+            delta="1e-5",
             rounds=20,
         )
         (staging / "study.toml").write_text(study)
-        rows = (f"| `nodes/{name}/` | the machine of {name} | `node.key`, `node.secret`, `state/` |" for name in self.names)
+        rows = (
+            f"| `nodes/{name}/` | the machine of {name} | `node.key`, `node.secret`, `state/` |" for name in self.names
+        )
         put = " Put the records beside it, as `records.csv`: columns of numbers and a column `label`."
         about = "Every node needs records of its own before it can start: see step 1." if given is None else given.words
         readme = _filled(
@@ -172,12 +174,7 @@ def _require_host(host: str) -> None:
         raise InvalidInput("host", host, "give the name or IPv4 address by which the nodes reach the server")
 
 
-def _features(example: Example | None) -> str:
-    if example is None:
-        return '# features = ["age", "rate"]  # columns; all others than the label where it is left out'
-    listed = ", ".join(f'"{name}"' for name in example.columns)
-    return f"features = [{listed}]"
-
-
-def _filled(name: str, **values: object) -> str:
-    return Template((TEMPLATES / name).read_text()).substitute(values)
+def _filled(template: str, **values: object) -> str:
+    """A template with its values; the comments behind settings stand in one column."""
+    text = Template((TEMPLATES / template).read_text()).substitute(values)
+    return re.sub(r"^([^#\n]*\S) +# ", lambda found: f"{found[1]:<{COLUMN}}# ", text, flags=re.MULTILINE)
