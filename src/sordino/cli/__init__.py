@@ -35,7 +35,8 @@ def _run() -> None:
     except click.exceptions.Abort:
         stopped()
     except click.exceptions.NoArgsIsHelpError as error:
-        print(error.ctx.get_help() if error.ctx else "see sordino --help")
+        if error.message:  # typer has printed it already where rich is installed
+            print(error.message)
         sys.exit(0)
     except click.ClickException as error:
         _fail(_one_line(error))

@@ -81,7 +81,7 @@ def _row(account: Account, *, brief: bool) -> dict[str, Any]:
         "own ledger": account.ledger,
         **_spent(account.certificate, brief=brief),
         "signature": "valid" if account.signed else "none",
-        "sides": "agree" if account.agrees else "DISAGREE",
+        "sides": "DISAGREE" if account.faults else "agree" if account.signed else None,
     }
 
 

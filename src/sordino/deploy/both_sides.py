@@ -54,11 +54,6 @@ class Account:
     ledger: str = NOT_HERE  # or how many rounds its own ledger has
     faults: tuple[str, ...] = ()
 
-    @property
-    def agrees(self) -> bool:
-        """Whether nothing is wrong."""
-        return not self.faults
-
     def to_json(self) -> Json:
         """Plain values."""
         return {

@@ -114,7 +114,7 @@ def server_of(place: ServerPlace, told: Told | None = None) -> Iterator[Server]:
     try:
         wait_until_up(link, ANSWER)
     except TimeoutError:
-        remedy = "start `sordino deploy server` with the server's folder, or `sordino deploy up` with the deployment's"
+        remedy = f"start `sordino deploy server {place.path}`, or `sordino deploy up` with the deployment's folder"
         raise SordinoError(f"no server runs at {link.address}: {remedy}") from None
     with _as_one_line(), session(link, place.secret) as exchange:
         yield Server(place.settings, place.folder, exchange, told=told)
@@ -223,7 +223,7 @@ def end_by_signal() -> Iterator[None]:
     def first(number: int, frame: FrameType | None) -> None:
         for each in SIGNALS:
             signal.signal(each, signal.SIG_IGN)
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt("ended by Ctrl-C or a signal")
 
     with _handling(first):
         yield

@@ -22,7 +22,7 @@ from typing import Self
 
 from sordino.config import load_config
 from sordino.deploy.entropy import Words, os_words
-from sordino.deploy.node_study import LEDGER, OWN_STATEMENT, SERVER_STATEMENT, Answer, NodeStudy, entries_of, releases
+from sordino.deploy.node_study import LEDGER, OWN_STATEMENT, SERVER_STATEMENT, Answer, NodeStudy, entries_of
 from sordino.deploy.records import read_records
 from sordino.deploy.rulebook import (
     Refusal,
@@ -34,7 +34,7 @@ from sordino.deploy.rulebook import (
 )
 from sordino.deploy.seam import Reason
 from sordino.deploy.settings import DAY, NodeFile, read_node_file
-from sordino.deploy.spending import Spending, seconds
+from sordino.deploy.spending import Spending, counted_releases, seconds
 from sordino.deploy.statements import SERVER_STATEMENT as SERVER_TYPE
 from sordino.deploy.statements import faults_of, node_statement
 from sordino.deploy.study import LONGEST_DESCRIPTION, Description, Study, as_arrays, protects_records
@@ -309,17 +309,9 @@ class Node:
         """What a study has released counts against the budget, torn lines of its ledger included."""
         if kept.record.entries:
             self._answered[digest] = seconds(kept.record.entries[-1].time)
-        if kept.study.plan.resolved.trust is Trust.NONE:
-            return
         self._spending.forget(digest)
-        budgeted = releases(kept.study, kept.i)[-1][1]  # the observers whom the budget is about
-        times = {
-            each.seq: (each.time, max(each.torn_rounds, 1))
-            for each in kept.record.entries
-            if set(each.observers) & set(budgeted)
-        }
-        for entered, count in times.values():
-            self._spending.add(digest, seconds(entered), released(kept.study, kept.i), count)
+        for entered, count in counted_releases(kept.study, kept.i, kept.record):
+            self._spending.add(digest, entered, released(kept.study, kept.i), count)
 
     def _forget(self, digest: bytes) -> None:
         kept = self._studies.pop(digest, None)

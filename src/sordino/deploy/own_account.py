@@ -6,17 +6,16 @@ It is read from the files of the node, also while it runs. Ledgers are checked l
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from sordino.deploy.both_sides import read_study, signed_statement
 from sordino.deploy.node import STUDIES
-from sordino.deploy.node_study import LEDGER, OWN_STATEMENT, entries_of, releases
+from sordino.deploy.node_study import LEDGER, OWN_STATEMENT, entries_of
 from sordino.deploy.places import NodePlace
 from sordino.deploy.rulebook import released
 from sordino.deploy.settings import DAY
-from sordino.deploy.spending import Spending, seconds
+from sordino.deploy.spending import Spending, counted_releases
 from sordino.deploy.statements import NODE_STATEMENT
 from sordino.deploy.study import Study
 from sordino.errors import require
@@ -24,7 +23,6 @@ from sordino.privacy.guarantee import Certificate
 from sordino.privacy.ledger import read_ledger
 from sordino.privacy.ledger_record import LedgerRecord
 from sordino.privacy.signing import read_signing_key
-from sordino.types import Trust
 
 
 @dataclass(frozen=True)
@@ -85,22 +83,12 @@ def own_account(place: NodePlace, now: float | None = None) -> OwnAccount:
         i = study.description.index(settings.name)
         require(i is not None, "name", settings.name, f"is not a member of the study in {home}")
         assert i is not None
-        for entered, count in counted(study, i, record):
+        for entered, count in counted_releases(study, i, record):
             spending.add(study.description.digest, entered, released(study, i), count)
         accounts.append(_account(place, study, i, record, home.name))
     budget = settings.budget
     share = spending.share(time.time() if now is None else now)
     return OwnAccount(settings.name, tuple(accounts), share, budget.epsilon, budget.delta, budget.period_days)
-
-
-def counted(study: Study, i: int, record: LedgerRecord) -> Iterator[tuple[float, int]]:
-    """When a study released something that counts against the budget, and how many rounds of it."""
-    if study.plan.resolved.trust is Trust.NONE:
-        return
-    budgeted = set(releases(study, i)[-1][1])  # the observers whom the budget is about
-    entries = {each.seq: each for each in record.entries if set(each.observers) & budgeted}
-    for each in entries.values():
-        yield seconds(each.time), max(each.torn_rounds, 1)
 
 
 def _account(place: NodePlace, study: Study, i: int, record: LedgerRecord, name: str) -> StudyAccount:

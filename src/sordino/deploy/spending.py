@@ -7,11 +7,15 @@ allowed with all earlier ones of the window counted, so every window stays withi
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 
+from sordino.deploy.node_study import releases
+from sordino.deploy.study import Study
 from sordino.errors import Refused, SordinoError
 from sordino.privacy.filter import Filter, Spent
-from sordino.types import Event
+from sordino.privacy.ledger_record import LedgerRecord
+from sordino.types import Event, Trust
 
 
 class Spending:
@@ -50,6 +54,15 @@ class Spending:
                     f"the budget cannot count what was released before ({error.reason}): {remedy}"
                 ) from None
         return self._costs[event]
+
+
+def counted_releases(study: Study, i: int, record: LedgerRecord) -> Iterator[tuple[float, int]]:
+    """When member i released something that counts, and of how many rounds; a torn line may have held some."""
+    if study.plan.resolved.trust is Trust.NONE:
+        return
+    budgeted = set(releases(study, i)[-1][1])  # the observers whom the budget is about
+    for each in {each.seq: each for each in record.entries if budgeted & set(each.observers)}.values():
+        yield seconds(each.time), max(each.torn_rounds, 1)
 
 
 def seconds(time: str) -> float:
