@@ -65,6 +65,11 @@ seed = 0
 [privacy]
 """
 
+LOCAL = CLIENT_STUDY + 'trust = "local"\nepsilon = 8.0\ndelta = 1e-3\n'
+CENTRAL = CLIENT_STUDY + 'trust = "central"\nrelation = "zero-out"\nepsilon = 8.0\ndelta = 1e-3\n'
+NONE = CLIENT_STUDY + 'mechanism = "none"\n'
+CLIENTS = {"unit": "client", "relation": "zero-out"}  # rules of nodes that accept these
+
 NODE_FILE = """\
 name = "{name}"
 port = 19000
@@ -228,7 +233,7 @@ def study_of(
     return Study.resolve(Description.new("trial", text, (features,), 2, members, "key of the server"), folder)
 
 
-def seeded_words(seed: int = 0) -> Words:
+def seeded_words(seed: int | Sequence[int] = 0) -> Words:
     """Words that repeat themselves, for tests alone."""
     rng = np.random.default_rng(seed)
     return lambda shape: rng.integers(0, 2**32, shape, dtype=np.uint32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import cached_property
 from typing import Any
 
@@ -21,7 +22,8 @@ def shared_programs() -> Any:
         def program(self: Any) -> Any:
             about = self.study.description
             counts = tuple((each.name, each.records) for each in about.members)
-            place = (kind, about.file, about.shape, about.classes, counts, getattr(self, "i", None))
+            own = self.i if kind is Training and self.study.numbers(self.i) is not None else None
+            place = (kind, about.file, about.shape, about.classes, counts, own)
             if place not in programs:
                 programs[place] = compiled.func(self)
             return programs[place]
@@ -31,4 +33,12 @@ def shared_programs() -> Any:
     with pytest.MonkeyPatch.context() as patch:
         for kind, name in ((Training, "_train"), (Aggregation, "_step")):
             patch.setattr(kind, name, shared(kind, name))
+        yield
+
+
+@pytest.fixture(scope="module")
+def no_power_cuts() -> Any:
+    """Processes end here, machines do not: what the operating system has is safe, and fsync waits for nothing."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
         yield

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -20,10 +19,11 @@ from sordino.privacy import ledger
 from sordino.privacy.ledger import read_ledger
 from sordino.privacy.ledger_record import LedgerRecord
 from sordino.privacy.signing import verify
-from tests.deploy.clinic import CLIENT_STUDY, Caller, Clinics, body_of, seeded_words
+from tests.deploy.clinic import CLIENT_STUDY, Caller, Clinics, body_of
+from tests.deploy.faults import RoundWords, Steps
 from tests.toys import Killed
 
-pytestmark = pytest.mark.usefixtures("shared_programs")
+pytestmark = pytest.mark.usefixtures("shared_programs", "no_power_cuts")
 
 CLIENTS = {"unit": "client", "relation": "zero-out"}
 PRIVATE = 'trust = "local"\nepsilon = 8.0\ndelta = 1e-3\n'
@@ -35,19 +35,6 @@ STUDIES = {
     name: CLIENT_STUDY.replace(AVERAGING, method) + PRIVATE
     for name, method in (("error_feedback", FEEDBACK), ("scaffold", SCAFFOLD), ("fedavg", AVERAGING))
 }
-
-
-class RoundWords:
-    """Words that repeat themselves in every round, so that an interrupted study can be compared with another."""
-
-    def __init__(self) -> None:
-        self.begin(0)
-
-    def begin(self, round: int) -> None:
-        self._words = seeded_words(round)
-
-    def __call__(self, shape: tuple[int, ...]) -> np.ndarray:
-        return self._words(shape)
 
 
 class Study:
@@ -208,27 +195,6 @@ def test_an_answer_in_the_ledger_is_the_one_that_leaves(
     stored = Answer.read(study.folder / ANSWERS / "0000002.npz").update
     study.reopen()
     assert study.round(2)[32:] == stored[32:]
-
-
-class Steps:
-    """Counts fsync and replace, the steps of which durable files are made, and kills at one of them."""
-
-    def __init__(self, patch: pytest.MonkeyPatch, at: int, *, done: bool) -> None:
-        self.count, self.at, self.done = 0, at, done
-        for name in ("fsync", "replace"):
-            patch.setattr(os, name, self._counted(getattr(os, name)))
-
-    def _counted(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def step(*args: Any) -> Any:
-            self.count += 1
-            if self.count == self.at and not self.done:
-                raise Killed
-            result = function(*args)
-            if self.count == self.at:
-                raise Killed
-            return result
-
-        return step
 
 
 def _whole_study(study: Study, received: dict[int, bytes]) -> bytes:

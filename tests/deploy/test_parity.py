@@ -87,6 +87,7 @@ def test_every_method_is_deployed_or_said_to_be_simulated_only() -> None:
     assert {method for method, _, _ in DEPLOYED.values()} | SIMULATED_ONLY.keys() == METHODS.keys()
 
 
+@pytest.mark.usefixtures("no_power_cuts")
 @pytest.mark.parametrize("case", DEPLOYED.values(), ids=DEPLOYED)
 def test_a_deployed_study_ends_with_the_simulated_model(case: tuple[str, str, str], tmp_path: Path) -> None:
     clinics = Clinics(tmp_path, NAMES, SIZES, methods=", ".join(f'"{name}"' for name in METHODS))

@@ -19,15 +19,9 @@ from sordino.deploy.statements import Used
 from sordino.deploy.wire import Frame, Kind, pack_arrays
 from sordino.privacy.ledger import read_ledger
 from sordino.privacy.signing import SigningKey
-from tests.deploy.clinic import CLIENT_STUDY, RECORD_STUDY, SIZES, Caller, Clinics, answer_of, body_of
-
-pytestmark = pytest.mark.usefixtures("shared_programs")
+from tests.deploy.clinic import "no_power_cuts", CENTRAL, CLIENTS, CLIENT_STUDY, Caller, Clinics, LOCAL, NONE, RECORD_STUDY, SIZES, answer_of, body_of  pytestmark = pytest.mark.usefixtures("shared_programs"
 
 STRANGER = SigningKey(ed25519.Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
-LOCAL = CLIENT_STUDY + 'trust = "local"\nepsilon = 8.0\ndelta = 1e-3\n'
-CENTRAL = CLIENT_STUDY + 'trust = "central"\nrelation = "zero-out"\nepsilon = 8.0\ndelta = 1e-3\n'
-NONE = CLIENT_STUDY + 'mechanism = "none"\n'
-CLIENTS = {"unit": "client", "relation": "zero-out"}
 
 
 def clinic(folder: Path, text: str = LOCAL, counts: Any = None, **rules: Any) -> tuple[Clinics, Node, Caller]:

@@ -59,7 +59,7 @@ class Answer:
     def read(cls, path: Path) -> Self:
         """The stored answer."""
         try:
-            with np.load(path, allow_pickle=False) as kept:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
                 state = [kept[f"leaf{i}"] for i in range(int(kept["leaves"]))]
                 return cls(int(kept["round"]), kept["request"].tobytes(), kept["update"].tobytes(), state)
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):

@@ -148,7 +148,7 @@ class ServerStudy:
         if not path.exists():
             return 0, []
         try:
-            with np.load(path, allow_pickle=False) as kept:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
                 return int(kept["round"]), [kept[f"leaf{i}"] for i in range(int(kept["leaves"]))]
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
             raise SordinoError(f"{path}: is damaged; restore it from a backup") from None
@@ -166,6 +166,9 @@ class ServerStudy:
         kept = [line for line in lines if line.round <= self.done]
         if [line.round for line in kept] != list(range(1, self.done + 1)):
             raise SordinoError(f"{path}: lacks rounds before {self.done}; restore it from a backup")
+        if len(lines) > self.done + 1:
+            checkpoint = self.folder / CHECKPOINT
+            raise SordinoError(f"{checkpoint}: is older than {path}, or gone; restore it from a backup")
         if path.exists():
             write_atomically(path, b"".join(line.to_bytes() for line in kept))
         return kept

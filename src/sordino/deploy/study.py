@@ -167,7 +167,9 @@ class Study:
     @classmethod
     def read(cls, folder: Path) -> Study:
         """The study of a folder."""
-        return cls.resolve(Description.of((folder / DESCRIPTION).read_bytes()), folder)
+        path = folder / DESCRIPTION
+        require(path.exists(), "study", str(path), "is gone: restore it from a backup")
+        return cls.resolve(Description.of(path.read_bytes()), folder)
 
     @property
     def rules(self) -> Rules:
