@@ -20,10 +20,10 @@ from sordino.privacy.certification import certify_ledger
 from sordino.privacy.guarantee import Certificate
 from sordino.privacy.ledger import read_ledger
 from sordino.types import Observer
-from tests.deploy.clinic import CENTRAL, CLIENTS, CLIENT_STUDY, Clinics from tests.deploy.ended import is_round, LOCAL, NAMES, NONE, RECORD_STUDY, lines_of, study_of_node, told_by_node, told_by_server
+from tests.deploy.clinic import CENTRAL, CLIENTS, LOCAL, NAMES, NONE, RECORD_STUDY, Clinics
+from tests.deploy.ended import is_round, lines_of, study_of_node, told_by_node, told_by_server
 
 pytestmark = pytest.mark.usefixtures("shared_programs", "no_power_cuts")
-
 
 
 # --- Certificates ----------------------------------------------------------------------------------------------------

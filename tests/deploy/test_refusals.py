@@ -19,7 +19,20 @@ from sordino.deploy.statements import Used
 from sordino.deploy.wire import Frame, Kind, pack_arrays
 from sordino.privacy.ledger import read_ledger
 from sordino.privacy.signing import SigningKey
-from tests.deploy.clinic import "no_power_cuts", CENTRAL, CLIENTS, CLIENT_STUDY, Caller, Clinics, LOCAL, NONE, RECORD_STUDY, SIZES, answer_of, body_of  pytestmark = pytest.mark.usefixtures("shared_programs"
+from tests.deploy.clinic import (
+    CENTRAL,
+    CLIENTS,
+    LOCAL,
+    NONE,
+    RECORD_STUDY,
+    SIZES,
+    Caller,
+    Clinics,
+    answer_of,
+    body_of,
+)
+
+pytestmark = pytest.mark.usefixtures("shared_programs", "no_power_cuts")
 
 STRANGER = SigningKey(ed25519.Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
 

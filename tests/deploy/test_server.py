@@ -15,12 +15,12 @@ from sordino.deploy.seam import Reason, Reply
 from sordino.deploy.server import TooFewReplies
 from sordino.deploy.server_study import CHECKPOINT, JOURNAL, STATUS, ServerStudy
 from sordino.errors import InvalidInput, SordinoError
-from tests.deploy.clinic import CENTRAL, CLIENTS, CLIENT_STUDY, Clinics, LOCAL, LocalExchange from tests.deploy.ended import lines_of, NAMES, NONE, model_of, told_by_node
+from tests.deploy.clinic import CENTRAL, CLIENTS, LOCAL, NAMES, Clinics, LocalExchange
+from tests.deploy.ended import lines_of, model_of, told_by_node
 from tests.deploy.faults import RoundWords, Steps
 from tests.toys import Killed
 
 pytestmark = pytest.mark.usefixtures("shared_programs", "no_power_cuts")
-
 
 
 # --- Kills and full disks --------------------------------------------------------------------------------------------
@@ -108,9 +108,7 @@ def require_same(clinics: Clinics, kept: ServerStudy, model: dict[str, Any]) -> 
 def test_a_server_killed_at_a_durable_step_goes_on(
     step: int, name: str, undisturbed: dict[str, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clinics, words, _ = interrupted(
-        tmp_path / "a", TEXTS[name], step, monkeypatch, done=step % 2 == 0, error=Killed()
-    )
+    clinics, words, _ = interrupted(tmp_path / "a", TEXTS[name], step, monkeypatch, done=step % 2 == 0, error=Killed())
     require_same(clinics, begun_or_resumed(clinics, TEXTS[name], words), undisturbed[name])
     clinics.close()
 
