@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from sordino.deploy.conduct import TooFewReplies
 from sordino.deploy.seam import Reason, Reply
-from sordino.deploy.server import TooFewReplies
 from sordino.deploy.server_study import CHECKPOINT, JOURNAL, STATUS, ServerStudy
 from sordino.errors import InvalidInput, SordinoError
 from tests.deploy.clinic import CENTRAL, CLIENTS, LOCAL, NAMES, Clinics, LocalExchange

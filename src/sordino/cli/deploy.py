@@ -249,7 +249,7 @@ def _conduct(found: ServerPlace, screen: Screen, patience: float, work: Callable
 def _resumable(found: ServerPlace, name: str) -> Iterator[None]:
     """Say how a study goes on that ends before its last round."""
     from sordino.cli import stopped
-    from sordino.deploy.server import Stopped, TooFewReplies
+    from sordino.deploy.conduct import Stopped, TooFewReplies
 
     resume = f"sordino deploy resume {found.folder} {name}"
     try:

@@ -13,7 +13,9 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 import shutil
+import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -28,9 +30,9 @@ from sordino.deploy.rulebook import (
     Refusal,
     released,
     require_accepted,
+    require_accepted_plan,
     require_budget,
     require_own_description,
-    require_public_counts,
 )
 from sordino.deploy.seam import Reason
 from sordino.deploy.settings import DAY, NodeFile, read_node_file
@@ -39,7 +41,7 @@ from sordino.deploy.statements import SERVER_STATEMENT as SERVER_TYPE
 from sordino.deploy.statements import faults_of, node_statement
 from sordino.deploy.study import LONGEST_DESCRIPTION, Description, Study, as_arrays, protects_records
 from sordino.deploy.turn import Training
-from sordino.deploy.wire import Frame, Kind, WireError, peek, seal, unpack_arrays, unseal
+from sordino.deploy.wire import Frame, Kind, WireError, seal, unpack_arrays, unseal
 from sordino.errors import InvalidInput, LedgerError, LedgerInUse, SordinoError, require
 from sordino.files import held, sync_folder, write_atomically
 from sordino.privacy.ledger import read_ledger
@@ -75,6 +77,7 @@ class Node:
         self._studies: dict[bytes, NodeStudy] = {}
         self._training: dict[bytes, Training] = {}
         self._answered: dict[bytes, float] = {}  # when a study was last answered
+        self._turn = threading.Lock()  # one request at a time, whatever the transport does
         with ExitStack() as resources:
             (self.state / STUDIES).mkdir(parents=True, exist_ok=True)
             in_use = InvalidInput("state", str(self.state), "another process uses it: end that one first")
@@ -104,14 +107,17 @@ class Node:
 
     def handle(self, data: bytes) -> bytes:
         """The signed answer to a request; a refusal where the node does not answer. Nothing raises."""
-        study, round = bytes(32), 0
+        with self._turn:
+            return self._handle(data)
+
+    def _handle(self, data: bytes) -> bytes:
         try:
-            asked = peek(data, self._most)
-            study, round = asked.study, asked.round
-            try:
-                frame = unseal(data, self.server_key, self._most)
-            except WireError as error:
-                raise Refusal(Reason.UNKNOWN_SERVER, str(error)) from None
+            frame = unseal(data, self.server_key, self._most)
+        except WireError as error:
+            log.warning("a request that is not the server's is not answered: %s", error)
+            return b""  # a signed answer could be played to the server
+        study, round = frame.study, frame.round
+        try:
             kind, body = self._answer(frame)
             return self._seal(kind, study, round, body)
         except (Refusal, WireError) as error:
@@ -124,7 +130,7 @@ class Node:
         except Exception:
             log.exception("round %d of study %s failed, nothing was sent", round, study.hex()[:8])
             reason = Reason.FAILED
-        return self._seal(Kind.REFUSED, study, round, bytes([reason]))
+        return self._seal(Kind.REFUSED, study, round, bytes([reason]) + hashlib.sha256(data).digest())
 
     def _seal(self, kind: Kind, study: bytes, round: int, body: bytes) -> bytes:
         return seal(Frame(kind, study, round, self.settings.name, body), self.key)
@@ -145,29 +151,18 @@ class Node:
         """Public facts for a run file: shape and classes, and under replace-one the number of records."""
         if len(frame.body) > LONGEST_DESCRIPTION:
             raise Refusal(Reason.TOO_LARGE, f"a run file of {len(frame.body)} bytes")
-        path = self.state / "asked.toml"
-        write_atomically(path, frame.body)
-        try:
-            config = load_config(path)
-            counts = protects_records(config)
-        except SordinoError as error:
-            raise Refusal(Reason.PLAN, str(error)) from None
-        name = config.file.algorithm.name
-        if name not in self.settings.accept.methods:
-            raise Refusal(Reason.METHOD, f"method {name}: accepted are {', '.join(self.settings.accept.methods)}")
-        if counts:
-            require_public_counts(self.settings, config)
         facts = {
             "shape": list(self.records.x.shape[1:]),
             "classes": self.settings.data.classes,
-            "records": len(self.records.y) if counts else None,
+            "records": len(self.records.y) if self._counts(frame.body) else None,
         }
         return json.dumps(facts, sort_keys=True).encode()
 
     def _start(self, frame: Frame) -> bytes:
         """Resolve the plan from the public description, check it against the node's rules, and take part."""
         description = self._described(frame)
-        i = require_own_description(self.settings, self.records, self.key.public.line, description)
+        counts = self._counts(description.file.encode())
+        i = require_own_description(self.settings, self.records, self.key.public.line, description, counts)
         kept = self._find(frame.study)
         if kept is not None:
             return kept.study.cost_digest(i)
@@ -180,8 +175,9 @@ class Node:
         require_accepted(self.settings, study, i)
         self._require_budget(study, i, study.rounds)
         folder = self._folder(frame.study.hex())
-        folder.mkdir(exist_ok=True)
-        Study.resolve(description, folder, self.settings.accept.largest_model)
+        if not folder.exists():  # it does after a crash, without a round
+            os.replace(staging, folder)
+            sync_folder(folder.parent)
         kept = NodeStudy.open(study, i, folder)
         self._studies[frame.study] = kept
         self._register(frame.study.hex())
@@ -204,9 +200,12 @@ class Node:
         self._require_turn(kept, frame)
         study = kept.study
         # The rules, or the records, may have changed since the study was accepted.
-        require_own_description(self.settings, self.records, self.key.public.line, study.description)
+        counts = protects_records(study.config)
+        require_own_description(self.settings, self.records, self.key.public.line, study.description, counts)
         require_accepted(self.settings, study, kept.i)
         arrays = unpack_arrays(frame.body, study.broadcast[0])
+        if study.round_of(arrays) not in (None, frame.round - 1):  # what a round costs may rest on its number
+            raise Refusal(Reason.PLAN, f"round {frame.round} broadcasts the state of round {study.round_of(arrays)}")
         self._require_budget(study, kept.i, 1)
         if frame.study not in self._training:
             self._training[frame.study] = Training(study, kept.i, self.records, self.words)
@@ -217,7 +216,7 @@ class Node:
         # It counts from here on: an append that fails may be in the ledger, and then its message leaves later.
         self._answered[frame.study] = self.clock()
         if study.plan.resolved.trust is not Trust.NONE:
-            self._spending.add(frame.study, self.clock(), released(study, kept.i))
+            self._spending.add(frame.study, self._now(), released(study, kept.i))
         return kept.answer(Answer(frame.round, request, update, as_arrays(turned.state)))
 
     def _finish(self, frame: Frame) -> bytes:
@@ -245,6 +244,7 @@ class Node:
             kept.finish({SERVER_STATEMENT: hashlib.sha256(body).hexdigest()})
         signed = json.dumps(sign(node_statement(kept.study, kept.i, kept.record, faults), self.key)).encode()
         write_atomically(own, signed)
+        self._training.pop(frame.study, None)
         sync_folder(kept.folder)
         log.info("study %s has ended: certificate in %s", kept.study.description.name, own)
         return signed
@@ -262,6 +262,17 @@ class Node:
             raise Refusal(Reason.UNKNOWN_SERVER, "the description names another server")
         return description
 
+    def _counts(self, text: bytes) -> bool:
+        """Whether a run file, which the node must accept as far as it can be seen, makes numbers of records public."""
+        path = self.state / "asked.toml"
+        write_atomically(path, text)
+        try:
+            return require_accepted_plan(self.settings, load_config(path))
+        except Refusal:
+            raise
+        except SordinoError as error:
+            raise Refusal(Reason.PLAN, str(error)) from None
+
     def _require_turn(self, kept: NodeStudy, frame: Frame) -> None:
         """Rounds come in their order, up to the planned number, and not more often than agreed."""
         last = 0 if kept.last is None else kept.last.round
@@ -275,8 +286,14 @@ class Node:
 
     def _require_budget(self, study: Study, i: int, rounds: int) -> None:
         if study.plan.resolved.trust is not Trust.NONE:
-            spent = self._spending.within(self.clock())
+            spent = self._spending.within(self._now())
             require_budget(self._spending.filter, spent, released(study, i), rounds)
+
+    def _now(self) -> float:
+        now = self._spending.now(self.clock())
+        if now is None:
+            raise Refusal(Reason.CLOCK, "the clock of this machine is behind the node's ledgers: set it")
+        return now
 
     # --- What is kept --------------------------------------------------------------------------------------------
 

@@ -116,6 +116,12 @@ def received_message(rules: Rules, numbers: ClientNumbers | None, sent: Sent) ->
 def require_possible(rules: Rules, numbers: ClientNumbers | None, limit: float | None, message: Message) -> None:
     """Refuse a message that no honest node sends: longer than bound and noise allow, or of an impossible level."""
     mechanism = _mechanism(rules, numbers)
+    if message.side is not None:
+        least, most_side = rules.method.side_range() or (-math.inf, math.inf)
+        if not least <= float(message.side) <= most_side:
+            raise WireError(
+                Reason.RANGE, f"a side scalar of {float(message.side):g}, outside {least:g} to {most_side:g}"
+            )
     length = float(np.linalg.norm(np.asarray(message.vector, np.float64)))
     if isinstance(mechanism, PrivUnit):
         assert message.level is not None

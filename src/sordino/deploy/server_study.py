@@ -44,6 +44,7 @@ class RoundLine:
     round: int
     used: dict[str, str]  # member -> hash of the ledger entry behind its message
     missing: dict[str, str]  # member -> why its message was not used
+    unused: list[str]  # members whose message may have left without being used
     seconds: float
     measured: dict[str, float] = field(default_factory=dict)  # on the server's own test records
 
@@ -114,12 +115,15 @@ class ServerStudy:
     def used(self) -> dict[str, Used]:
         """What was used of each member so far."""
         rounds: dict[str, list[int]] = {name: [] for name in self.study.members}
+        unused: dict[str, list[int]] = {name: [] for name in self.study.members}
         entries = dict.fromkeys(self.study.members, "")
         for line in self.lines:
             for name, entry in line.used.items():
                 rounds[name].append(line.round)
                 entries[name] = entry
-        return {name: Used(tuple(rounds[name]), entries[name]) for name in self.study.members}
+            for name in line.unused:
+                unused[name].append(line.round)
+        return {name: Used(tuple(rounds[name]), entries[name], tuple(unused[name])) for name in self.study.members}
 
     @property
     def stop_wanted(self) -> bool:

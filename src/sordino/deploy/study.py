@@ -144,7 +144,7 @@ class Study:
     plan: DeployedPlan
 
     @classmethod
-    def resolve(cls, description: Description, folder: Path, largest_model: int = LARGEST_MODEL) -> Study:
+    def resolve(cls, description: Description, folder: Path, largest_model: float = LARGEST_MODEL) -> Study:
         """Resolve the plan from the description, which is kept in the folder with its run file."""
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(folder / RUN_FILE, description.file.encode())
@@ -169,7 +169,7 @@ class Study:
         """The study of a folder."""
         path = folder / DESCRIPTION
         require(path.exists(), "study", str(path), "is gone: restore it from a backup")
-        return cls.resolve(Description.of(path.read_bytes()), folder)
+        return cls.resolve(Description.of(path.read_bytes()), folder, math.inf)  # it was accepted once
 
     @property
     def rules(self) -> Rules:
@@ -236,6 +236,11 @@ class Study:
         """Bytes of a request's body."""
         return arrays_size(self.broadcast[0])
 
+    def round_of(self, arrays: Sequence[NDArray[Any]]) -> int | None:
+        """The number of the round, from 0 on, that a request's arrays speak of; None where they name none."""
+        found = self.rules.method.round_of(jax.tree.unflatten(self.broadcast[1], arrays))
+        return None if found is None else int(found)
+
     def numbers(self, i: int) -> ClientNumbers | None:
         """What is member i's own."""
         return self.plan.numbers(i)
@@ -283,7 +288,7 @@ class Study:
         return self.description.members[i].records or 1
 
 
-def model_of(config: Config, shape: tuple[int, ...], classes: int, largest: int) -> Model:
+def model_of(config: Config, shape: tuple[int, ...], classes: int, largest: float) -> Model:
     """The model that a run file names, if it is not too large."""
     section = config.file.task
     with config.located("task"):
@@ -291,7 +296,7 @@ def model_of(config: Config, shape: tuple[int, ...], classes: int, largest: int)
         model = get(section.model or "logistic", shape, classes)
         shapes = jax.tree.leaves(jax.eval_shape(model.init, key_of(0)))  # before an array of this size is made
         d = sum(math.prod(leaf.shape) for leaf in shapes)
-        require(d <= largest, "model", section.model, f"has {d} parameters, and at most {largest} are allowed")
+        require(d <= largest, "model", section.model, f"has {d} parameters, and at most {largest:g} are allowed")
         return model
 
 
