@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -91,6 +91,7 @@ relation = "{relation}"
 epsilon = {epsilon}
 delta = {delta}
 measure = "{measure}"
+failures = {failures}
 
 [accept]
 methods = [{methods}]
@@ -98,7 +99,7 @@ mechanisms = [{mechanisms}]
 trust = [{trust}]
 most_rounds = {most_rounds}
 smallest_noise = {smallest_noise}
-largest_message_epsilon = 100.0
+largest_message_epsilon = {largest_message_epsilon}
 largest_bound = {largest_bound}
 pause = {pause}
 """
@@ -110,6 +111,8 @@ DEFAULTS = {
     "epsilon": 1000.0,
     "delta": 1e-3,
     "measure": "gaussian",
+    "failures": 0.0,
+    "largest_message_epsilon": 100.0,
     "methods": METHODS,
     "mechanisms": '"gaussian", "qtdl", "binomial", "privunit"',
     "trust": '"local", "central", "none"',
@@ -239,6 +242,9 @@ def seeded_words(seed: int | Sequence[int] = 0) -> Words:
     return lambda shape: rng.integers(0, 2**32, shape, dtype=np.uint32)
 
 
+Answered: TypeAlias = Frame | Reason | None
+
+
 class Caller:
     """Asks single nodes what their server would ask, one request at a time.
 
@@ -276,35 +282,38 @@ class Caller:
         named = self.description.digest if study is None else study
         return seal(Frame(kind, named, round, "server", body), key or self.key)
 
-    def ask(self, node: Node, kind: Kind, round: int = 0, body: bytes = b"", **options: Any) -> Frame | Reason:
-        """The signed answer, or the reason of a refusal."""
+    def ask(self, node: Node, kind: Kind, round: int = 0, body: bytes = b"", **options: Any) -> Answered:
+        """The signed answer, the reason of a refusal, or None."""
         return answer_of(node.handle(self.request(kind, round, body, **options)))
 
-    def describe(self, node: Node) -> Frame | Reason:
+    def describe(self, node: Node) -> Answered:
         return self.ask(node, Kind.DESCRIBE, 0, self.description.file.encode(), study=NO_STUDY)
 
-    def start(self, node: Node) -> Frame | Reason:
+    def start(self, node: Node) -> Answered:
         return self.ask(node, Kind.START, 0, self.description.data)
 
-    def arrays(self, shift: float = 0.0) -> list[np.ndarray]:
-        """What a request of the first round holds, with the model moved."""
+    def arrays(self, shift: float = 0.0, round: int = 1) -> list[np.ndarray]:
+        """What a request of a round holds, with the model of the first one moved."""
         method = self.study.rules.method
-        return as_arrays(method.broadcast(method.init_server(self.study.initial() + shift)))
+        arrays = as_arrays(method.broadcast(method.init_server(self.study.initial() + shift)))
+        return [np.full_like(each, round - 1) if each.dtype.kind in "iu" else each for each in arrays]
 
-    def round(self, node: Node, round: int, shift: float = 0.0) -> Frame | Reason:
-        return self.ask(node, Kind.ROUND, round, pack_arrays(self.arrays(shift)))
+    def round(self, node: Node, round: int, shift: float = 0.0) -> Answered:
+        return self.ask(node, Kind.ROUND, round, pack_arrays(self.arrays(shift, round)))
 
-    def finish(self, node: Node, name: str, used: Used, rounds: int) -> Frame | Reason:
+    def finish(self, node: Node, name: str, used: Used, rounds: int) -> Answered:
         stated = sign(server_statement(self.study, {name: used}, rounds, "0" * 64), self.key)
         return self.ask(node, Kind.FINISH, rounds, json.dumps(stated).encode())
 
 
-def answer_of(data: bytes) -> Frame | Reason:
-    """A node's frame; the reason where it refuses."""
+def answer_of(data: bytes) -> Answered:
+    """A node's frame; the reason where it refuses; None where it says nothing, as to those who are not its server."""
+    if not data:
+        return None
     frame = peek(data, 1 << 24)
     return Reason(frame.body[0]) if frame.kind is Kind.REFUSED else frame
 
 
-def body_of(answer: Frame | Reason) -> bytes:
+def body_of(answer: Answered) -> bytes:
     assert isinstance(answer, Frame), answer
     return answer.body

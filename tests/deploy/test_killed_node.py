@@ -77,7 +77,9 @@ def clinics(tmp_path: Path) -> Iterator[Clinics]:
 def test_a_node_that_is_killed_at_random_moments(kills: int, clinics: Clinics) -> None:
     """Its server asks for a round until it has the answer; then for the next one, within which the node is killed."""
     caller, draws, home = Caller(clinics, STUDY), random.Random(kills), clinics.home("east")
-    requests = {n: caller.request(Kind.ROUND, n, pack_arrays(caller.arrays(0.01 * n))) for n in range(1, 2 * kills + 2)}
+    requests = {
+        n: caller.request(Kind.ROUND, n, pack_arrays(caller.arrays(0.01 * n, n))) for n in range(1, 2 * kills + 2)
+    }
     folder = home / "state" / "studies" / caller.description.digest.hex()
     received: dict[int, bytes] = {}
     seen: Counter[str] = Counter()
