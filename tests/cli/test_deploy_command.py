@@ -58,7 +58,7 @@ def finished(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("finished") / "clinics"
     shutil.copytree(made, folder)
     study = folder / "study.toml"
-    study.write_text(study.read_text().replace("rounds = 20", f"rounds = {ROUNDS}\nseed = 0"))
+    study.write_text(study.read_text().replace("rounds = 40", f"rounds = {ROUNDS}\nseed = 0"))
     nodes = [Node.read(folder / "nodes" / name / "node.toml") for name in NAMES]
     exchange = LocalExchange({node.settings.name: node.handle for node in nodes})
     Server.read(folder / "server" / "server.toml", exchange).begin(study, "trial")
@@ -196,7 +196,7 @@ def test_a_folder_that_is_not_empty_is_left_alone(run: Any, tmp_path: Path) -> N
 def test_units_are_valid_and_hardened(made: Path, tmp_path: Path, part: str) -> None:
     text = (made / "system" / f"sordino-{part}.service").read_text()
     unit = configparser.ConfigParser(strict=True, interpolation=None)
-    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.optionxform = str
     unit.read_string(text)
     service = dict(unit["Service"])
     expected = {"NoNewPrivileges": "yes", "ProtectSystem": "strict", "Restart": "always", "RestartSec": "10"}
@@ -286,7 +286,7 @@ def test_the_tables_name_every_node_and_study() -> None:
     view = view_of([*NAMES, "[odd]"], ["east"], [])._replace(studies=(status(3, west="BUDGET"),))
     console = Console(file=io.StringIO(), width=100)
     console.print(tables(view))
-    text = console.file.getvalue()  # type: ignore[attr-defined]
+    text = console.file.getvalue()
     for word in ("east", "connected", "absent", "[odd]", "3 of 5", "1 of 2", "50.0 %"):
         assert word in text
 
@@ -364,15 +364,19 @@ SPOILED: dict[str, tuple[Callable[[Path], None], str]] = {
     "another description": (edit_description, "server: its statement is about another study"),
     "a better certificate for east": (
         lambda f: of_server(f, lambda p: smaller_epsilon(p["members"]["east"]["certificate"])),
-        "east: the server's certificate",
+        "east: the server's certificate for east is not",
     ),
     "a round that nobody answered": (
         lambda f: of_server(f, lambda p: p["members"]["east"].update(rounds=[[1, 3]])),
-        "east: the server's statement",
+        "east: the server's statement does not speak",
     ),
     "another ledger entry": (
         lambda f: of_server(f, lambda p: p["members"]["east"].update(ledgerEntry="0" * 64)),
         "east: the ledger entry of round 2",
+    ),
+    "a round that does not count": (
+        lambda f: of_server(f, lambda p: p["members"]["east"].update(rounds=[[1, 1]])),
+        "east: the server does not count rounds 2",
     ),
     "nothing about east": (
         lambda f: of_server(f, lambda p: p["members"].pop("east")),
@@ -387,7 +391,7 @@ SPOILED: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "east says it answered less": (
         lambda f: of_east(f, lambda p: p.update(rounds=[[1, 1]])),
-        "east: the server used rounds 2",
+        "east: its statement names other rounds",
     ),
     "east states a better certificate": (
         lambda f: of_east(f, lambda p: smaller_epsilon(p["certificate"])),
@@ -417,6 +421,21 @@ def test_what_disagrees_is_named(run: Any, copy: Path, spoiled: str) -> None:
     assert any(line.startswith(f"fault: {expected}") for line in faults), faults
     if "server" not in expected.split(":")[0] and spoiled != "another description":
         assert not [line for line in faults if line.startswith("fault: west")]
+
+
+def test_statements_alone_show_what_the_server_invents(run: Any, copy: Path) -> None:
+    """Without a ledger here, what the node signed says which rounds it answered."""
+    key = copy.parent / "east.key"
+    shutil.copyfile(copy / "nodes" / "east" / "node.key", key)
+    shutil.rmtree(copy / "nodes")
+    path = trial(copy) / "members" / "east.dsse.json"
+    study = Study.read(trial(copy))
+    certificate = study.plan.certificate(0, 1).to_json()
+    stated = verify(json.loads(path.read_bytes()), read_signing_key(key).public, NODE_STATEMENT)
+    stated["predicate"].update(rounds=[[1, 1]], certificate=certificate)
+    path.write_text(json.dumps(sign(stated, read_signing_key(key))))
+    faults = run("deploy", "certify", str(copy), code=1).stderr.splitlines()
+    assert faults == ["fault: east: the server used rounds 2, which east did not answer"]
 
 
 def test_checking_writes_nothing(run: Any, copy: Path) -> None:
@@ -589,13 +608,13 @@ def test_the_nodes_of_the_file_are_let_in_and_no_others(made: Path) -> None:
     from sordino.errors import InvalidInput
 
     keys, link = ServerPlace.of(made).node_keys, Control()
-    assert let_in(link, keys) == (NAMES, ())  # type: ignore[arg-type]
-    assert let_in(link, keys) == ((), ())  # type: ignore[arg-type]
-    assert let_in(link, {"east": keys["east"]}) == ((), ("west",))  # type: ignore[arg-type]
+    assert let_in(link, keys) == (NAMES, ())
+    assert let_in(link, keys) == ((), ())
+    assert let_in(link, {"east": keys["east"]}) == ((), ("west",))
     with pytest.raises(InvalidInput, match="cannot come back"):
-        let_in(link, keys)  # type: ignore[arg-type]
+        let_in(link, keys)
     with pytest.raises(InvalidInput, match="belongs to east"):
-        let_in(link, {"south": keys["east"]})  # type: ignore[arg-type]
+        let_in(link, {"south": keys["east"]})
     assert [node.status for node in link.nodes] == ["registered", "unregistered"]
 
 

@@ -24,8 +24,10 @@ from sordino.deploy.server_study import MEMBERS, MODEL, STATEMENT
 from sordino.deploy.statements import (
     NODE_STATEMENT,
     SERVER_STATEMENT,
+    Used,
     certificate_in,
     faults_of,
+    ranges,
     rounds_in,
     shown,
 )
@@ -48,6 +50,7 @@ class Account:
     name: str
     records: int | None = None  # where their number is public
     used: tuple[int, ...] = ()  # rounds, by the server
+    unused: tuple[int, ...] = ()  # rounds whose message may have left the node without being used, by the server
     answered: tuple[int, ...] = ()  # rounds, by the node
     certificate: Certificate | None = None  # the node's: of all rounds that it answered
     signed: bool = False  # the node's statement is here and carries its signature
@@ -60,6 +63,7 @@ class Account:
             "node": self.name,
             "records": self.records,
             "rounds_used": len(self.used),
+            "rounds_unused": len(self.unused),
             "rounds_answered": len(self.answered),
             "signed": self.signed,
             "ledger": self.ledger,
@@ -176,38 +180,45 @@ class _MemberSide:
 
     def account(self, home: Path | None, server_key: VerifyingKey) -> Account:
         """What both sides say, with all that is wrong."""
-        used = self._used()
+        counted = self._counted()
         stated, why = signed_statement(self.path, self.study.key_of(self.name), NODE_STATEMENT)
-        record = self._own_ledger(home)
+        record = self._own_ledger(home, counted)
         answered: tuple[int, ...] = ()
         certificate = None
         if stated is not None:
-            answered, certificate = self._own_statement(stated["predicate"], used)
-        elif used or self.path.exists():
+            answered, certificate = self._own_statement(stated["predicate"])
+        elif counted.rounds or self.path.exists():
             self.faults.append(f"its signed statement is missing: {why}; `sordino deploy resume` asks for it again")
+        if self.server:
+            # Where the ledger is elsewhere, the node's statement names its rounds, and no entry can be compared.
+            rounds = answered if stated is not None else counted.rounds
+            entries = dict.fromkeys(rounds, counted.entry) if record is None else entries_of(record)
+            self.faults += faults_of(self.server, self.study, self.i, entries)
         if record is not None and home is not None:
             self._against_ledger(record, home, None if stated is None else stated["predicate"], server_key)
-        ledger = NOT_HERE if record is None else str(len(entries_of(record)))
-        records = self.study.description.members[self.i].records
-        return Account(self.name, records, used, answered, certificate, stated is not None, ledger, tuple(self.faults))
+            self._against_events(record, certificate)
+        return Account(
+            name=self.name,
+            records=self.study.description.members[self.i].records,
+            used=counted.rounds,
+            unused=counted.unused,
+            answered=answered,
+            certificate=certificate,
+            signed=stated is not None,
+            ledger=NOT_HERE if record is None else str(len(entries_of(record))),
+            faults=tuple(self.faults),
+        )
 
-    def _used(self) -> tuple[int, ...]:
-        """The rounds that the server used; with a wrong certificate for them it is at fault."""
-        if not self.server:
-            return ()
+    def _counted(self) -> Used:
+        """What the server counts; nothing where `faults_of` will say that its statement does not speak of the node."""
         try:
             part = self.server["members"][self.name]
-            used = rounds_in(part["rounds"], self.study.rounds)
-            certificate = certificate_in(part)
+            rounds, unused = (rounds_in(part[name], self.study.rounds) for name in ("rounds", "unusedRounds"))
+            return Used(rounds, str(part["ledgerEntry"]), unused)
         except (KeyError, TypeError, ValueError):
-            self.faults.append("the server's statement does not speak of it")
-            return ()
-        expected = self.study.plan.certificate(self.i, len(used)) if used else None
-        if certificate != expected:
-            self.faults.append(f"the server's certificate is not what {len(used)} rounds cost")
-        return used
+            return Used()
 
-    def _own_statement(self, own: Json, used: tuple[int, ...]) -> tuple[tuple[int, ...], Certificate | None]:
+    def _own_statement(self, own: Json) -> tuple[tuple[int, ...], Certificate | None]:
         try:
             answered, torn = rounds_in(own["rounds"], self.study.rounds), int(own["tornRounds"])
             certificate, listed = certificate_in(own), [str(each) for each in own["disagreements"]]
@@ -217,8 +228,6 @@ class _MemberSide:
             return (), None
         if about != (self.study.description.digest.hex(), self.name):
             self.faults.append("its statement is about another study or another node")
-        if extra := sorted(set(used) - set(answered)):
-            self.faults.append(f"the server used rounds {shown(extra)}, which it says it did not answer")
         counted = len(answered) + torn
         expected = self.study.plan.certificate(self.i, counted) if counted else None
         if certificate != expected:
@@ -226,12 +235,12 @@ class _MemberSide:
         self.faults += [f"it disagrees with the server: {each}" for each in listed]
         return answered, certificate
 
-    def _own_ledger(self, home: Path | None) -> LedgerRecord | None:
+    def _own_ledger(self, home: Path | None, counted: Used) -> LedgerRecord | None:
         """The ledger in the node's state folder, where that is on this machine."""
         if home is None or not home.parent.is_dir():
             return None
         if not (home / LEDGER).exists():
-            if self._used() or self.path.exists():
+            if counted.rounds or self.path.exists():
                 self.faults.append(f"its ledger is gone: there is no {home / LEDGER}")
             return None
         try:
@@ -242,16 +251,11 @@ class _MemberSide:
 
     def _against_ledger(self, record: LedgerRecord, home: Path, own: Json | None, server_key: VerifyingKey) -> None:
         entries = entries_of(record)
-        if self.server:
-            self.faults += [
-                fault for fault in faults_of(self.server, self.study, self.i, entries) if fault not in self.faults
-            ]
         if own is not None:
             if own.get("ledgerHash") != record.last_hash:
                 self.faults.append("its statement was signed for another ledger than the one that is here")
-            if set(rounds_in(own["rounds"], self.study.rounds)) != set(entries):
+            if own.get("rounds") != ranges(entries):
                 self.faults.append(f"its statement names other rounds than its ledger: {shown(entries)}")
-            self._against_events(record, certificate_in(own))
         for name, key, kind in (
             (OWN_STATEMENT, self.study.key_of(self.name), NODE_STATEMENT),
             (KEPT_SERVER_STATEMENT, server_key, SERVER_STATEMENT),

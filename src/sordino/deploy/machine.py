@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from types import FrameType
 
+from sordino.deploy.flower.parent import end_with_parent
 from sordino.deploy.flower.processes import Supervised, environment, start_superlink, start_supernode, wait_until_up
 from sordino.deploy.flower.roll import connected, let_in
 from sordino.deploy.flower.session import Link, session
@@ -135,6 +136,7 @@ def ask_nodes(exchange: Exchange, names: Sequence[str], seconds: float) -> tuple
 
 def work(place: NodePlace, stop: threading.Event) -> None:
     """Be a node until `stop` is set: the message in progress is answered first."""
+    end_with_parent()
     check_node(place)
     settings, folder = place.settings, place.folder
     with Node.read(place.path) as node, _as_one_line():

@@ -129,7 +129,7 @@ class Deployment:
             feature_words="set that of your columns" if given is None else given.feature_words,
             epsilon=4.0,
             delta="1e-5",
-            rounds=20,
+            rounds=40,
         )
         (staging / "study.toml").write_text(study)
         rows = (

@@ -17,6 +17,7 @@ from pathlib import Path
 from urllib.error import URLError
 
 from sordino.deploy.flower.guard import LIMIT_VARIABLE
+from sordino.deploy.flower.parent import PARENT_VARIABLE
 from sordino.deploy.flower.session import Link, register_node, run_status, stop_run, submit_run
 from sordino.deploy.flower.supernode import WAIT_VARIABLE
 
@@ -97,7 +98,7 @@ class Supervised:
 
 
 def environment(folder: Path, **more: str) -> dict[str, str]:
-    """What Flower's processes get: a home inside the folder, no telemetry, no question for updates."""
+    """What children get: a home for Flower inside the folder, no telemetry, no question for updates, their parent."""
     home = folder / "flower"
     home.mkdir(parents=True, exist_ok=True)
     quiet = {
@@ -106,6 +107,7 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "NO_COLOR": "1",
         "PYTHONUNBUFFERED": "1",
+        PARENT_VARIABLE: str(os.getpid()),
     }
     return {**os.environ, **quiet, **more}
 

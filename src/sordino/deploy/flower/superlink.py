@@ -8,10 +8,12 @@ import flwr.superlink.extensions as extensions
 from starlette.middleware import Middleware
 
 from sordino.deploy.flower.guard import Guard
+from sordino.deploy.flower.parent import end_with_parent
 
 
 def main() -> None:
     """Put the guard in front, then start flower-superlink with the arguments of this process."""
+    end_with_parent()
     setattr(extensions, "get_middleware", lambda: (Middleware(Guard),))  # noqa: B010, mypy allows no assignment
     import flwr.superlink.main as application
     from flwr.superlink.cli import flower_superlink

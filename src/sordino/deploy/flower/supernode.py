@@ -12,6 +12,8 @@ import time
 
 import flwr.supernode.start_client_internal as loop
 
+from sordino.deploy.flower.parent import end_with_parent
+
 __all__ = ["WAIT_VARIABLE", "main"]
 
 WAIT_VARIABLE = "SORDINO_NODE_WAIT"
@@ -34,6 +36,7 @@ class _Time:
 
 def main() -> None:
     """Start flower-supernode with the arguments of this process; the worker's process handles the messages."""
+    end_with_parent()
     setattr(loop, "time", _Time(float(os.environ.get(WAIT_VARIABLE, DEFAULT_WAIT))))  # noqa: B010, as in superlink.py
     from flwr.supernode.cli import flower_supernode
 
