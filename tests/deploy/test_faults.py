@@ -164,7 +164,7 @@ class Broken:
 
 def conducted(folder: Path, text: str, faults: dict[str, Fault]) -> Broken:
     """A study with one honest round, and then a fault in every round."""
-    budget = {"measure": "concentrated", "epsilon": 1e6, "delta": 0.1, "failures": 0.05}
+    budget = {"measure": "renyi", "epsilon": 1e6, "delta": 0.1, "failures": 0.05}
     clinics = Clinics(folder, **CLIENTS, **budget, smallest_noise=0.0, largest_message_epsilon=1e9)
     clinics.open_all()
     forger, rounds = Forger(clinics), {name: round for round, name in enumerate(faults, 2)}

@@ -23,6 +23,7 @@ from sordino.privacy.ledger import read_ledger
 from sordino.privacy.signing import SigningKey, sign
 from tests.deploy.clinic import (
     CENTRAL,
+    CLIENT_STUDY,
     CLIENTS,
     LOCAL,
     NONE,
@@ -51,12 +52,24 @@ def ledgers(clinics: Clinics) -> int:
     return sum(read_ledger(path).rounds() for path in found)
 
 
+QTDL = CLIENT_STUDY + 'trust = "local"\nmechanism = "qtdl"\nlevels = 4\nmessage_epsilon = 2.0\nnoise = "laplace"\n'
+BINOMIAL = CLIENT_STUDY + 'trust = "local"\nmechanism = "binomial"\nlevels = 4\nmessage_epsilon = 2.0\n'
+
 # --- A study ---------------------------------------------------------------------------------------------------------
+
+COINS = {"failures": 1e-4, "measure": "renyi"}  # a budget for noise that fails with a probability of its own
 
 # What the node's rules are, what the study asks for, whether it counts records, and the reason.
 STUDIES: dict[str, tuple[dict[str, Any], str, bool, Reason]] = {
     "less noise": ({"smallest_noise": 5.0}, LOCAL, False, Reason.NOISE),
     "less noise for records": ({"smallest_noise": 50.0}, RECORD_STUDY, True, Reason.NOISE),
+    "less noise of coins": (
+        {"smallest_noise": 1.5, "failures": 1e-4, "measure": "renyi"},
+        BINOMIAL,
+        False,
+        Reason.NOISE,
+    ),
+    "more epsilon a message": ({"largest_message_epsilon": 1.9, "measure": "renyi"}, QTDL, False, Reason.NOISE),
     "larger bound": ({"largest_bound": 0.5}, LOCAL, False, Reason.BOUND),
     "larger gradients": ({"largest_bound": 0.5}, RECORD_STUDY, True, Reason.BOUND),
     "unknown method": ({"methods": '"scaffold"'}, LOCAL, False, Reason.METHOD),
@@ -83,6 +96,15 @@ def test_a_study_that_breaks_a_rule_is_refused(case: tuple[dict[str, Any], str, 
     assert caller.start(node) is reason
     assert caller.round(node, 1) is Reason.UNKNOWN_STUDY
     assert ledgers(clinics) == 0
+    clinics.close()
+
+
+@pytest.mark.parametrize(("text", "least"), [(BINOMIAL, 0.5), (QTDL, 5.0)], ids=["binomial", "qtdl"])
+def test_noise_that_is_no_gaussian_is_accepted_where_it_is_enough(text: str, least: float, tmp_path: Path) -> None:
+    rules = {**COINS, "largest_message_epsilon": 2.1, "smallest_noise": least}
+    clinics, node, caller = clinic(tmp_path, text, **rules)
+    body_of(caller.start(node))
+    body_of(caller.round(node, 1))
     clinics.close()
 
 

@@ -13,7 +13,7 @@ from sordino.deploy.seam import Reason
 from sordino.deploy.settings import NodeFile
 from sordino.deploy.study import Description, Study
 from sordino.errors import BudgetExceeded, Refused, SordinoError
-from sordino.privacy.events import Gaussian, NonPrivate, Repeated, Sampled
+from sordino.privacy.events import Gaussian, NonPrivate, Repeated, Sampled, ZeroConcentrated
 from sordino.privacy.filter import Filter, Spent
 from sordino.privacy.tally import pure_bound, tally_of
 from sordino.types import Event, Trust, Unit
@@ -109,6 +109,10 @@ def _require_noise(rules: NodeFile, event: Event) -> None:
         if isinstance(inner, Gaussian):
             if not inner.noise_multiplier >= least:
                 raise Refusal(Reason.NOISE, f"noise multiplier {inner.noise_multiplier:g}: at least {least:g}")
+        elif isinstance(inner, ZeroConcentrated) and not math.isfinite(pure_bound(inner)):
+            alike = 2 * (inner.rho + inner.xi)  # z^-2 of Gaussian noise that is concentrated alike
+            if not alike * least**2 <= 1:
+                raise Refusal(Reason.NOISE, f"as much noise as multiplier {alike**-0.5:g} means: at least {least:g}")
         elif isinstance(inner, NonPrivate):
             raise Refusal(Reason.NOISE, "messages without noise")
         elif not pure_bound(inner) <= most:
