@@ -6,8 +6,6 @@ import json
 import re
 import shutil
 import tomllib
-from contextlib import redirect_stdout
-from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -20,16 +18,6 @@ from sordino.report.results import summary, with_summary
 
 ROOT = Path(__file__).parents[2]
 DOCS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
-
-
-def test_the_readme_example_prints_what_it_says():
-    text = (ROOT / "README.md").read_text()
-    code, printed = re.search(r"```python\n(.*?)```\s+prints\s+```\n(.*?)```", text, re.S).groups()
-    out = StringIO()
-    with redirect_stdout(out):
-        exec(compile(code, "README.md", "exec"), {})
-    assert out.getvalue() == printed
-    assert len(code.strip().splitlines()) <= 15
 
 
 @pytest.mark.parametrize("document", DOCS, ids=lambda path: path.name)
