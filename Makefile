@@ -3,12 +3,15 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DOCS_STAMP := $(VENV)/.installed-docs
 
-.PHONY: help demo test test-all lint bench bench-gpu lock clean
+.PHONY: help demo test test-all lint docs dist bench bench-gpu lock clean
 help:
 	@echo "make demo      the calculator and one mechanism at work"
 	@echo "make test      format, lint, types and the test suite"
 	@echo "make test-all  the same with the long statistical checks"
+	@echo "make docs      the site, in build/site; fails at broken links"
+	@echo "make dist      wheel and sdist, in build/dist, tried without the checkout"
 	@echo "make bench     speed, as ratios measured in one run"
 	@echo "make bench-gpu a round of ResNet-20 beside a plain step, on whatever device JAX has"
 	@echo "make lock      resolve constraints.txt anew"
@@ -17,6 +20,10 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and "Sordino needs Python 3.11 or newer, this is " + sys.version.split()[0] + ": set PYTHON=python3.11")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,deploy]'
+	@touch $@
+
+$(DOCS_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
 	@touch $@
 
 demo: $(STAMP)
@@ -34,6 +41,13 @@ test: lint
 test-all: lint
 	$(BIN)/pytest -n 2
 
+docs: $(DOCS_STAMP)
+	$(BIN)/python -m tools.commands
+	$(BIN)/python -m tools.site
+
+dist: $(STAMP)
+	$(BIN)/python -m tools.dist
+
 bench: $(STAMP)
 	$(BIN)/python -m bench
 
@@ -42,7 +56,7 @@ bench-gpu: $(STAMP)
 
 lock:
 	rm -rf .lock && $(PYTHON) -m venv .lock
-	.lock/bin/python -m pip install --quiet --disable-pip-version-check '.[dev,deploy]'
+	.lock/bin/python -m pip install --quiet --disable-pip-version-check '.[dev,deploy,docs]'
 	.lock/bin/python -m pip freeze --exclude sordino > constraints.txt
 	rm -rf .lock build
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 import tomllib
-from contextlib import redirect_stdout
-from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -17,19 +16,10 @@ from sordino.experiments import specs
 from sordino.experiments.pages import results_page
 from sordino.privacy.wording import SHORT_WARNINGS
 from sordino.report.results import summary, with_summary
+from tests.pages import is_rounded, table_after
 
 ROOT = Path(__file__).parents[2]
 DOCS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
-
-
-def test_the_readme_example_prints_what_it_says():
-    text = (ROOT / "README.md").read_text()
-    code, printed = re.search(r"```python\n(.*?)```\s+prints\s+```\n(.*?)```", text, re.S).groups()
-    out = StringIO()
-    with redirect_stdout(out):
-        exec(compile(code, "README.md", "exec"), {})
-    assert out.getvalue() == printed
-    assert len(code.strip().splitlines()) <= 15
 
 
 @pytest.mark.parametrize("document", DOCS, ids=lambda path: path.name)
@@ -166,3 +156,13 @@ def test_the_spec_in_the_docs_is_one(tmp_path, monkeypatch):
     spec = specs.find_spec("paper3-mine")
     whole, quick = ([point.cell.row for point in spec.points(quick)] for quick in (False, True))
     assert whole == quick == ["eps 5", "eps 5, C = 0.5", "eps 5, C = 1"]
+
+
+def test_epsilon_in_plain_words():
+    """Row by row: e^epsilon, and the probability 1 / (1 + e^-epsilon) that an even chance can become."""
+    page = ROOT / "docs" / "concepts.md"
+    epsilons = [float(cell) for cell in re.search(r"^\| epsilon \|(.*)\|$", page.read_text(), re.M)[1].split("|")]
+    (_, *factors), (_, *chances) = table_after(page, "**Epsilon in plain words.**")
+    for epsilon, factor, chance in zip(epsilons, factors, chances, strict=True):
+        assert is_rounded(factor, math.exp(epsilon))
+        assert is_rounded(chance.removesuffix(" %"), 100 / (1 + math.exp(-epsilon)))

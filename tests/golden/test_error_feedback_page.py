@@ -1,4 +1,4 @@
-"""The tables that docs/methods/error_feedback*.md copy from results/paper4, figure by figure."""
+"""The tables that docs/methods/error_feedback.md copies from results/paper4, figure by figure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.pages import is_rounded, table_after
+
 ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "methods" / "error_feedback.md"
 METHODS = {
     "alpha-NormEC": "norm-ec",
     "alpha-NormEC, server normalization": "norm-ec server-normalized",
@@ -22,22 +25,8 @@ def result(name: str) -> dict:
     return json.loads((ROOT / "results" / "paper4" / f"{name}.json").read_text())
 
 
-def table(page: str, after: str) -> list[list[str]]:
-    """The rows of the first table after some words, without its header and without bold."""
-    text = (ROOT / "docs" / "methods" / f"{page}.md").read_text()
-    lines = iter(text[text.index(after) :].splitlines())
-    rows = []
-    for line in lines:
-        if line.startswith("|"):
-            rows.append([cell.strip().strip("*") for cell in line.strip("|").split("|")])
-        elif rows:
-            break
-    return rows[2:]
-
-
-def same(written: str, found: float) -> bool:
-    decimals = len(written.partition(".")[2])
-    return abs(float(written) - found) <= 0.5 * 10**-decimals + 1e-9
+def table(after: str) -> list[list[str]]:
+    return table_after(PAGE, after)
 
 
 def spread(name: str, metric: str, column: str, row: str) -> float:
@@ -51,16 +40,16 @@ def spread(name: str, metric: str, column: str, row: str) -> float:
 
 def test_table_3():
     cells = {(row["row"], row["column"]): row for row in result("table3")["rows"]}
-    rows, method, within = table("error_feedback", "Test accuracy (%), the mean of the last five rounds:"), "", 0
+    rows, method, within = table("Test accuracy (%), the mean of the last five rounds:"), "", 0
     assert len(rows) == 8
     for name, whose, *figures in rows:
         method = METHODS[name] if name else method
         for beta, figure in zip(BETAS[1:], figures, strict=True):
             cell = cells[f"beta {beta}", method]
-            assert same(figure, cell["paper" if whose == "paper" else "mean"]), (method, beta, whose)
+            assert is_rounded(figure, cell["paper" if whose == "paper" else "mean"]), (method, beta, whose)
             within += whose == "ours" and abs(cell["mean"] - cell["paper"]) <= 2
     assert within == 9
-    text = (ROOT / "docs" / "methods" / "error_feedback.md").read_text()
+    text = PAGE.read_text()
     assert "Nine of the twelve figures are within 2 points" in text
 
 
@@ -68,24 +57,24 @@ def test_the_second_implementation_stands_beside_our_own_curves():
     lines = (ROOT / "results" / "paper4" / "table3-curves.csv").read_text().splitlines()[1:]
     ours = {tuple(line.split(",")[:3]): float(line.split(",")[3]) for line in lines}
     line_of = {"DP-SGD": "dp-sgd", "server normalization": "norm-ec server-normalized"}
-    rows, name, beta = table("error_feedback", "the runs were cut short after"), "", ""
+    rows, name, beta = table("the runs were cut short after"), "", ""
     assert len(rows) == 9
     for what, rounds, mine, torch, *_ in rows:
         if what:
             name, beta = re.fullmatch(r"(.*), (beta [\d.]+)", what).groups()
-        assert same(mine, ours[beta, line_of[name], rounds.replace(",", "")])
+        assert is_rounded(mine, ours[beta, line_of[name], rounds.replace(",", "")])
         assert abs(float(mine) - float(torch)) < 1.5
 
 
 def test_highest_accuracy_with_noise_of_the_papers_length():
     cells = {(row["row"], row["column"]): row["mean"] for row in result("private-by-norm")["rows"]}
-    rows = table("error_feedback_private", "With 7.35 as the norm of the noise")
+    rows = table("With 7.35 as the norm of the noise")
     assert len(rows) == 4
     for name, *figures in rows:
         beta, _, normalized = name.partition(", ")
         method = "norm-ec server-normalized" if normalized else "norm-ec"
         for gamma, figure in zip(GAMMAS, figures, strict=True):
-            assert same(figure, cells[f"{beta}, gamma {gamma}", method])
+            assert is_rounded(figure, cells[f"{beta}, gamma {gamma}", method])
 
 
 @pytest.mark.parametrize(
@@ -98,13 +87,16 @@ def test_highest_accuracy_with_noise_of_the_papers_length():
 )
 def test_spreads_over_gamma(name, after, figures_there):
     metric, which, checked = "accuracy", "", 0
-    for head, *figures in table("error_feedback_private", after):
+    for head, *figures in table(after):
         if not any(figures):  # a heading within the table
             metric = "highest-accuracy" if "highest" in head else "accuracy"
             which = " without batch norm" if head.endswith("without") else ""
             continue
         for beta, figure in zip(BETAS, figures, strict=True):
-            assert same(figure.strip("*"), spread(name, metric, METHODS[head] + which, f"beta {beta}")), (head, beta)
+            assert is_rounded(figure.strip("*"), spread(name, metric, METHODS[head] + which, f"beta {beta}")), (
+                head,
+                beta,
+            )
             checked += 1
     assert checked == figures_there
 
@@ -112,7 +104,7 @@ def test_spreads_over_gamma(name, after, figures_there):
 def test_spreads_over_the_length_of_the_noise():
     rows = result("private-noise-lengths")["rows"]
     lengths = ("0.25", "0.5", "1", "2", "4", "8")
-    table_of_lengths = table("error_feedback_private", "`sordino reproduce paper4-private-noise-lengths`")
+    table_of_lengths = table("`sordino reproduce paper4-private-noise-lengths`")
     assert len(table_of_lengths) == 5
     for head, *figures in table_of_lengths:
         for length, figure in zip(lengths, figures, strict=True):
@@ -134,21 +126,23 @@ def test_spreads_over_the_length_of_the_noise():
                 "best gamma, alpha-NormEC": best["norm-ec"],
                 "best gamma, server normalization": best["norm-ec server-normalized"],
             }[head]
-            assert same(figure.strip("*"), found), (head, length)
+            assert is_rounded(figure.strip("*"), found), (head, length)
 
 
 def test_noise_that_is_remembered():
     rows = result("private-small-model-compensated")["rows"]
     columns = ("norm-ec", "norm-ec remembering", "norm-ec remembering server-normalized")
-    for (_, *figures), column in zip(table("error_feedback", "The gain,"), columns, strict=True):
+    for (_, *figures), column in zip(table("The gain,"), columns, strict=True):
         for beta, figure in zip(BETAS, figures, strict=True):
             best = max(
                 row["mean"] for row in rows if row["column"] == column and row["row"].startswith(f"beta {beta},")
             )
-            assert same(figure, best)
+            assert is_rounded(figure, best)
     cells = {(row["row"], row["column"]): row["mean"] for row in result("private-by-norm-compensated")["rows"]}
-    for name, *figures, spread_over_gamma in table("error_feedback_private", "Its beta = 1 does learn"):
+    for name, *figures, spread_over_gamma in table("Its beta = 1 does learn"):
         for gamma, figure in zip(GAMMAS, figures, strict=True):
-            assert same(figure, cells[f"beta 1, gamma {gamma}", METHODS[name]])
+            assert is_rounded(figure, cells[f"beta 1, gamma {gamma}", METHODS[name]])
         column = METHODS[name]
-        assert same(spread_over_gamma, spread("private-by-norm-compensated", "highest-accuracy", column, "beta 1"))
+        assert is_rounded(
+            spread_over_gamma, spread("private-by-norm-compensated", "highest-accuracy", column, "beta 1")
+        )

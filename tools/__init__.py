@@ -1,0 +1,1 @@
+"""What makes the site, the generated pages and the release, for a checkout."""
