@@ -38,6 +38,8 @@ PLANNING = 600.0  # seconds that a node may take to resolve a study's plan, at l
 # A node that answers so is not asked again before the study is resumed.
 FINAL = {Reason.BUDGET, Reason.METHOD, Reason.NOISE, Reason.BOUND, Reason.TRUST, Reason.UNIT, Reason.DATA, Reason.PLAN}
 FINAL |= {Reason.UNKNOWN_SERVER, Reason.FINISHED}
+# A node that refuses so may have entered the round in its ledger all the same, and then it counts.
+MAY_HAVE_ENTERED = {Reason.STORAGE, Reason.FAILED}
 USED = "used"
 
 
@@ -151,7 +153,8 @@ class Conduct:
         except WireError as error:
             log.warning("round %d: no message of %s (%s)", self.kept.done + 1, name, error.reason.name)
             found.missing[name] = error.reason.name
-            if not isinstance(error, NodeRefuses) and error.reason is not Reason.LOST:
+            refused = isinstance(error, NodeRefuses)
+            if error.reason in MAY_HAVE_ENTERED if refused else error.reason is not Reason.LOST:
                 found.unused.add(name)
             if error.reason in FINAL:
                 self.declined[name] = error.reason
