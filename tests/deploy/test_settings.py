@@ -143,7 +143,7 @@ def test_defaults_protect_records_strictly(tmp_path: Path) -> None:
     file = read_node_file(path)
     assert (file.unit, file.relation) == (Unit.RECORD, Relation.REPLACE_ONE)
     assert {str(trust) for trust in file.trusts} == {"local"}
-    assert (file.filter().measure, file.filter().order) == (Measure.RENYI, 16.0)
+    assert (file.filter().measure, file.filter().order) == (Measure.RENYI, 5.0)
     assert 0 < file.filter().capacity < 8.0
     (tmp_path / "server.toml").write_text(SERVER)
     assert not read_server_file(tmp_path / "server.toml").rounds.late_joiners

@@ -121,6 +121,8 @@ class Conduct:
             if attempt:
                 time.sleep(settings.pause)
             self._let_join()
+            if attempt and not {*self.study.members} - self.declined.keys() - found.used.keys():
+                break  # nobody is left to ask
             asked = [name for name in self.study.members if name in self.accepted and name not in found.used]
             replies = self.server.exchange(round, dict.fromkeys(asked, request), settings.deadline) if asked else {}
             for name in asked:
@@ -136,9 +138,11 @@ class Conduct:
         self.latest = found.missing | dict.fromkeys(found.used, USED)
         if len(found.used) < settings.fewest:
             told = ", ".join(f"{name} ({why})" for name, why in sorted(found.missing.items()))
+            refused = found.missing.keys() <= self.declined.keys()
+            remedy = "the nodes' own logs say why they refuse; ask for less" if refused else "start the nodes"
             raise TooFewReplies(
                 f"round {round}: {len(found.used)} usable replies, and [rounds] fewest = {settings.fewest}; missing: "
-                f"{told}. What is done is kept: start the nodes, then go on with `deploy resume`"
+                f"{told}. What is done is kept: {remedy}, then go on with `deploy resume`"
             )
         return found
 
