@@ -645,6 +645,33 @@ def use_ports(folder: Path, first: int) -> None:
         path.write_text(text)
 
 
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="asks /proc for processes")
+def test_a_child_ends_with_a_parent_that_is_killed() -> None:
+    child = "from sordino.deploy.flower.parent import *; end_with_parent(); import time; time.sleep(600)"
+    parent = (
+        "import os, subprocess, sys, time\n"
+        "environment = os.environ | {'SORDINO_PARENT': str(os.getpid())}\n"
+        f"child = subprocess.Popen([sys.executable, '-c', {child!r}], env=environment)\n"
+        "print(child.pid, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True) as started:
+        assert started.stdout is not None
+        orphan = int(started.stdout.readline())
+        assert is_alive(orphan)
+        started.kill()
+    end = time.monotonic() + 60
+    while is_alive(orphan):
+        assert time.monotonic() < end, "it lives on"
+        time.sleep(0.1)
+
+
+def is_alive(process: int) -> bool:
+    """Whether it runs; one that has ended and that nobody has waited for does not."""
+    stat = Path(f"/proc/{process}/stat")
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     script = [sys.executable, "-c", "from sordino.cli import main; main()", "deploy", *arguments]
     return subprocess.run(script, capture_output=True, text=True, timeout=300)

@@ -13,6 +13,7 @@ import numpy as np
 from sordino.deploy.entropy import Words
 from sordino.deploy.flower.credentials import make_node_key
 from sordino.deploy.node import Node
+from sordino.deploy.node_study import LEDGER
 from sordino.deploy.seam import Reason, Reply
 from sordino.deploy.server import Server
 from sordino.deploy.server_study import ServerStudy
@@ -20,6 +21,7 @@ from sordino.deploy.settings import read_node_file, read_server_file
 from sordino.deploy.statements import Used, server_statement
 from sordino.deploy.study import Description, Member, Study, as_arrays
 from sordino.deploy.wire import NO_STUDY, Frame, Kind, pack_arrays, peek, seal
+from sordino.privacy.ledger import read_ledger
 from sordino.privacy.signing import SigningKey, read_signing_key, read_verifying_key, sign
 
 NAMES = ("east", "north", "west")
@@ -317,3 +319,17 @@ def answer_of(data: bytes) -> Answered:
 def body_of(answer: Answered) -> bytes:
     assert isinstance(answer, Frame), answer
     return answer.body
+
+
+def one_node(
+    folder: Path, text: str = LOCAL, counts: Sequence[int] | None = None, **rules: Any
+) -> tuple[Clinics, Node, Caller]:
+    """One open node, and who asks it."""
+    clinics = Clinics(folder, **(CLIENTS if counts is None else {}) | rules)
+    return clinics, clinics.open("east"), Caller(clinics, text, counts=counts)
+
+
+def ledgers(clinics: Clinics) -> int:
+    """Rounds that the node has entered anywhere."""
+    found = (clinics.home("east") / "state" / "studies").glob(f"*/{LEDGER}")
+    return sum(read_ledger(path).rounds() for path in found)

@@ -38,6 +38,8 @@ PLANNING = 600.0  # seconds that a node may take to resolve a study's plan, at l
 # A node that answers so is not asked again before the study is resumed.
 FINAL = {Reason.BUDGET, Reason.METHOD, Reason.NOISE, Reason.BOUND, Reason.TRUST, Reason.UNIT, Reason.DATA, Reason.PLAN}
 FINAL |= {Reason.UNKNOWN_SERVER, Reason.FINISHED}
+# A node that refuses so may have entered the round in its ledger all the same, and then it counts.
+MAY_HAVE_ENTERED = {Reason.STORAGE, Reason.FAILED}
 USED = "used"
 
 
@@ -119,6 +121,8 @@ class Conduct:
             if attempt:
                 time.sleep(settings.pause)
             self._let_join()
+            if attempt and not {*self.study.members} - self.declined.keys() - found.used.keys():
+                break  # nobody is left to ask
             asked = [name for name in self.study.members if name in self.accepted and name not in found.used]
             replies = self.server.exchange(round, dict.fromkeys(asked, request), settings.deadline) if asked else {}
             for name in asked:
@@ -134,9 +138,11 @@ class Conduct:
         self.latest = found.missing | dict.fromkeys(found.used, USED)
         if len(found.used) < settings.fewest:
             told = ", ".join(f"{name} ({why})" for name, why in sorted(found.missing.items()))
+            refused = found.missing.keys() <= self.declined.keys()
+            remedy = "the nodes' own logs say why they refuse; ask for less" if refused else "start the nodes"
             raise TooFewReplies(
                 f"round {round}: {len(found.used)} usable replies, and [rounds] fewest = {settings.fewest}; missing: "
-                f"{told}. What is done is kept: start the nodes, then go on with `deploy resume`"
+                f"{told}. What is done is kept: {remedy}, then go on with `deploy resume`"
             )
         return found
 
@@ -151,7 +157,8 @@ class Conduct:
         except WireError as error:
             log.warning("round %d: no message of %s (%s)", self.kept.done + 1, name, error.reason.name)
             found.missing[name] = error.reason.name
-            if not isinstance(error, NodeRefuses) and error.reason is not Reason.LOST:
+            refused = isinstance(error, NodeRefuses)
+            if error.reason in MAY_HAVE_ENTERED if refused else error.reason is not Reason.LOST:
                 found.unused.add(name)
             if error.reason in FINAL:
                 self.declined[name] = error.reason

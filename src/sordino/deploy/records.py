@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sordino.deploy.settings import DataSection
-from sordino.errors import InvalidInput, require
+from sordino.errors import LARGEST_FLOAT32, InvalidInput, require
 
 
 class OwnRecords(NamedTuple):
@@ -37,6 +37,8 @@ def read_records(section: DataSection, folder: Path) -> OwnRecords:
         require(name in columns, "data.features", name, f"no such column in {path}: use some of {', '.join(columns)}")
         require(name != section.label, "data.features", name, "is the label: leave it out")
     parts = [_finite(path, name, columns[name]) for name in names]
+    alike = len({part.shape for part in parts}) == 1
+    require(alike, "data.features", [part.shape for part in parts], f"must be of one length: the columns of {path}")
     x = parts[0] if len(parts) == 1 and parts[0].ndim > 1 else np.stack(parts, axis=1)
     y = _finite(path, section.label, columns[section.label])
     require(len(y) > 0, "data.file", str(path), "holds no records")
@@ -80,7 +82,8 @@ def _finite(path: Path, name: str, values: NDArray[Any]) -> NDArray[np.float64]:
         numbers = values.astype(np.float64)
     except (ValueError, TypeError):
         raise InvalidInput(f"{path}: {name}", str(values[:1]), "must hold numbers") from None
-    wrong = np.argwhere(~np.isfinite(numbers))
+    wrong = np.argwhere(~(np.abs(numbers) <= LARGEST_FLOAT32))
     if len(wrong):
-        raise InvalidInput(f"{path}: {name}, record {wrong[0][0] + 1}", "NaN or infinity", "write a finite number")
+        remedy = "write a finite number, as float32 holds it"
+        raise InvalidInput(f"{path}: {name}, record {wrong[0][0] + 1}", float(numbers[tuple(wrong[0])]), remedy)
     return numbers
