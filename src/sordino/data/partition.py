@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sordino.data._records import Dataset, FederatedData, Labels
-from sordino.errors import InvalidInput, require
+from sordino.errors import InvalidInput, require, require_count
 
 Indices = NDArray[np.int64]
 Dealt = tuple[Indices, Indices]  # the record numbers, sorted by client, and the size of each client
@@ -45,6 +45,7 @@ def partition(dataset: Dataset, scheme: str, clients: int | None = None, seed: i
         overlapping=dataset.overlapping,
         dealt_anew=dataset.client is not None and not natural,
         dealt_by_label=dataset.split_by_label or scheme.startswith(("shards", "dirichlet")),
+        reading=dataset.reading,
     )
 
 
@@ -79,7 +80,7 @@ def _checked_clients(dataset: Dataset, clients: int | None) -> int:
     records = len(dataset.y)
     if clients is None:
         raise InvalidInput("clients", None, "give the number of clients; only the natural partition has one of its own")
-    require(clients >= 1, "clients", clients, "use 1 or more")
+    require_count(clients, "clients", "use a whole number, 1 or more")
     remedy = f"{dataset.name} has {records} records: use at most one client each"
     require(clients <= records, "clients", clients, remedy)
     return clients
