@@ -59,7 +59,7 @@ class Table:
 
     def column(self, option: str, name: str) -> Column:
         """A column by its name, which the user gave as `option`."""
-        remedy = f"no such column: use one of {', '.join(self.columns)}"
+        remedy = f"no such column: use one of {', '.join(name or repr(name) for name in self.columns)}"
         require(isinstance(name, str) and name in self.columns, f"{self.source}: {option}", name, remedy)
         return self._usable(name)
 

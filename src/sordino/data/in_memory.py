@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from sordino.data._arrow import Frame as Frame
 from sordino.data._arrow import as_table
-from sordino.data._arrow import is_frame as is_frame
 from sordino.data._assembly import NOBODY, assemble
 from sordino.data._declared import Declared
 from sordino.data._from_table import of_table, with_column

@@ -106,16 +106,27 @@ def load_npz(folder: str, *, classes: int | None = None) -> Dataset:
 
 
 def _read_npz(file: Path) -> tuple[Features, Labels]:
+    x, y = read_npz(file)
+    if y is None:
+        remedy = "array `y` is missing: write numpy.savez(file, x=..., y=...)"
+        raise InvalidInput(f"{file}: arrays", ["x"], remedy)
+    return x, y
+
+
+def read_npz(file: Path) -> tuple[Features, Labels | None]:
+    """Records and, where they have some, their labels."""
     try:
         with np.load(file, allow_pickle=False) as arrays:
             held = dict(arrays)
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         remedy = f"not readable ({error}): write it with numpy.savez(file, x=..., y=...)"
         raise InvalidInput("file", str(file), remedy) from error
-    for name in ("x", "y"):
-        remedy = f"array `{name}` is missing: write numpy.savez(file, x=..., y=...)"
-        require(name in held, f"{file}: arrays", sorted(held), remedy)
-    x, y = _features(f"{file}: x", held["x"]), whole_numbers(f"{file}: y", held["y"])
+    remedy = "array `x` is missing: write numpy.savez(file, x=..., y=...)"
+    require("x" in held, f"{file}: arrays", sorted(held), remedy)
+    x = _features(f"{file}: x", held["x"])
+    if "y" not in held:
+        return x, None
+    y = whole_numbers(f"{file}: y", held["y"])
     require(len(x) == len(y), f"{file}: records", (len(x), len(y)), "x and y must hold the same number of records")
     return x, y
 

@@ -10,16 +10,19 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
+from sordino.data.in_memory import Array
 from sordino.errors import require
 from sordino.planning import Plan, ResolvedPlan
 from sordino.privacy import wording
 from sordino.privacy.guarantee import Certificate
+from sordino.runs.description import Row as Row
+from sordino.runs.description import describe
 from sordino.runs.seeds import FreshSeed
-from sordino.tasks import Task
+from sordino.tasks import ClientEvaluations, Evaluation, Predictor, Task
 from sordino.types import PyTree, SeedOrigin, Warning
 
-Row: TypeAlias = dict[str, Any]  # one line of metrics
 Progress: TypeAlias = Callable[[Row], None]
 
 
@@ -74,16 +77,36 @@ class Point:
         return dataclasses.replace(planned, seed=self.origin, warnings=(*warnings, *self.about_code))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
-    """A finished run."""
+    """A finished run. `model` applies what was trained; a run does so too: run.predict(x), run.evaluate(x, y)."""
 
-    params: PyTree
+    model: Predictor
     history: list[Row]
     certificate: Certificate
     seconds: float
     transcript: list[PyTree] | None = None  # (senders, presence, messages) of every segment
     iterates: np.ndarray | None = None  # [evaluation, d]
+
+    def __repr__(self) -> str:
+        return describe(self.model.task, self.history, self.certificate, self.model, seconds=self.seconds)
+
+    @property
+    def params(self) -> PyTree:
+        """The parameters of the model, as its `init` makes them."""
+        return self.model.params
+
+    def predict(self, x: Array) -> NDArray[Any]:
+        """The most likely class of each record: its name, or its number where classes have no names."""
+        return self.model.predict(x)
+
+    def evaluate(self, x: Array, y: Array | None = None) -> Evaluation:
+        """Loss and accuracy on records; a data frame with the column of labels needs no `y`."""
+        return self.model.evaluate(x, y)
+
+    def evaluate_clients(self, task: Task) -> ClientEvaluations:
+        """Loss and accuracy on the training records of each client: a private diagnostic."""
+        return self.model.evaluate_clients(task)
 
     @property
     def accuracy(self) -> float:

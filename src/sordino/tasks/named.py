@@ -10,10 +10,11 @@ import numpy as np
 
 from sordino.data import Dataset, load
 from sordino.data import partition as deal
+from sordino.data._arrow import is_frame
 from sordino.data.augmentation import AUGMENTATIONS
 from sordino.data.datasets import check_options
 from sordino.data.hub import Partitioned, from_hub, is_hub_data
-from sordino.data.in_memory import Array, Frame, from_arrays, from_frame, is_frame
+from sordino.data.in_memory import Array, Frame, from_arrays, from_frame
 from sordino.errors import InvalidInput, require
 from sordino.models import Model, get
 from sordino.tasks.problems import PROBLEMS
