@@ -24,11 +24,12 @@ def _run() -> None:
     import click
 
     from sordino.cli.app import app
-    from sordino.errors import SordinoError
+    from sordino.errors import SordinoError, SordinoWarning
 
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _print_warning
+            warnings.simplefilter("always", SordinoWarning)
             code = app(standalone_mode=False) or 0
         if code == STOPPED:  # what typer makes of Ctrl-C
             _stopped()

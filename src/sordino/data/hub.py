@@ -80,6 +80,7 @@ class Chosen(NamedTuple):
     label: str = "label"
     labels: Sequence[object] | None = None
     classes: int | None = None
+    client: str | None = None  # a column that is no feature
 
 
 def load_hugging_face(
@@ -101,19 +102,19 @@ def load_hugging_face(
     except Exception as error:  # the hub raises many types, for wrong names and for network errors
         reason = " ".join(str(error).split())
         raise InvalidInput("hf", name, f"could not be loaded ({reason}): check the name and the network") from error
-    return of_splits(f"hf:{name}", splits, Chosen(features, label, labels, classes), client)
+    return of_splits(f"hf:{name}", splits, Chosen(features, label, labels, classes, client))
 
 
 def of_splits(
     name: str,
     splits: Mapping[str, HubDataset],
     chosen: Chosen,
-    client: str | None,
     test_share: float | None = None,
 ) -> Dataset:
     """A data set from its splits train and test."""
     require("train" in splits, "data set", name, f"has no split `train`, only {', '.join(splits)}: choose another")
     train, test = splits["train"], splits.get("test")
+    client = chosen.client
     if client is None:
         return _dataset(name, train, test, chosen, None, None, test_share)
     _require_column(name, train, "client", client)
@@ -123,8 +124,11 @@ def of_splits(
 
 def is_hub_data(value: object) -> TypeGuard[HubData]:
     """Whether a value is a data set of the hub, its splits, or comes in partitions."""
-    splits = isinstance(value, Mapping) and isinstance(value.get("train"), HubDataset)
-    return isinstance(value, Partitioned | Formatted) or splits
+    return isinstance(value, Partitioned | Formatted) or _are_splits(value)
+
+
+def _are_splits(value: object) -> TypeGuard[Mapping[str, HubDataset]]:
+    return isinstance(value, Mapping) and isinstance(value.get("train"), HubDataset)
 
 
 def from_hub(
@@ -153,15 +157,15 @@ def from_hub(
       test: the test records, where `data` holds none.
       test_share: the share of each client's records that is held out instead.
     """
-    chosen = Chosen(features, label, labels, classes)
+    chosen = Chosen(features, label, labels, classes, client)
     if isinstance(data, Partitioned):
         require(client is None, "client", client, "partitions are the clients: leave it out")
         return _of_partitions(data, clients, chosen, test, test_share)
-    splits: Mapping[str, HubDataset] = data if isinstance(data, Mapping) else {"train": data}
+    splits = data if _are_splits(data) else {"train": data}
     if test is not None:
         require("test" not in splits, "test", type(test).__name__, "there is a split `test`: leave it out")
         splits = {**splits, "test": test}
-    return of_splits("hub", splits, chosen, client, test_share)
+    return of_splits("hub", splits, chosen, test_share)
 
 
 def _of_partitions(
@@ -245,7 +249,7 @@ def _dataset(
 
 def _columns(name: str, splits: Sequence[HubDataset], chosen: Chosen) -> tuple[Features, Labels, Reading]:
     """Columns of numbers and words."""
-    names = splits[0].column_names
+    names = [column for column in splits[0].column_names if column != chosen.client]
     columns = {column: [value for split in splits for value in split[column]] for column in names}
     table = as_table(name, columns)
     reading = Declared(chosen.label, None, chosen.features, (), chosen.labels, chosen.classes).settle(table)
