@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import csv
+import inspect
 import json
+import re
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import sordino as so
+from sordino.data.own import OWN_DATA
 from tests import patients
 
 RUN = """\
@@ -344,6 +349,33 @@ def test_features_beyond_their_bound_are_warned_about_in_one_line(run, there):
     assert said.startswith("warning: feature_bound = 1: ")
     assert len(said.splitlines()) == 1
     assert "feature_bound" not in (there / "runs" / "bound" / "certificate.json").read_text()
+
+
+# --- The page -------------------------------------------------------------------------------------------------------
+
+PAGE = (Path(__file__).parents[2] / "docs" / "own_data.md").read_text()
+
+
+def test_the_example_of_the_page_prints_what_it_says(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, printed = re.search(r"```python\n(.*?)```\s+prints\s+```\n(.*?)```", PAGE, re.S).groups()
+    out = StringIO()
+    with redirect_stdout(out):
+        exec(compile(code, "own_data.md", "exec"), {})
+    assert out.getvalue() == printed
+
+
+def test_the_run_file_of_the_page_is_planned(run, there):
+    (there / "page.toml").write_text(re.search(r"```toml\n(.*?)```", PAGE, re.S)[1])
+    planned = json.loads(run("plan", "page.toml", "--json").stdout)
+    assert planned["clients"] == 12
+    assert "shape-depends-on-data" not in {warning["code"] for warning in planned["warnings"]}
+
+
+def test_the_page_has_every_option():
+    options = set(inspect.signature(OWN_DATA["csv"]).parameters) - {"file"}
+    listed = {name for row in re.findall(r"^\| (`.*?) \|", PAGE, re.M) for name in re.findall(r"`(\w+)`", row)}
+    assert options <= listed
 
 
 def test_there_are_enough_mistakes():
