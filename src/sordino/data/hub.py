@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol, TypeAlias, TypeGuard, runtime_checkable
+from typing import NamedTuple, Protocol, TypeAlias, TypeGuard, cast, runtime_checkable
 
 import numpy as np
 
@@ -161,7 +161,7 @@ def from_hub(
     if isinstance(data, Partitioned):
         require(client is None, "client", client, "partitions are the clients: leave it out")
         return _of_partitions(data, clients, chosen, test, test_share)
-    splits = data if _are_splits(data) else {"train": data}
+    splits = data if _are_splits(data) else {"train": cast(HubDataset, data)}
     if test is not None:
         require("test" not in splits, "test", type(test).__name__, "there is a split `test`: leave it out")
         splits = {**splits, "test": test}

@@ -7,20 +7,19 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from sordino.data.in_memory import Array
 from sordino.errors import require
 from sordino.planning import Plan, ResolvedPlan
 from sordino.privacy import wording
 from sordino.privacy.guarantee import Certificate
+from sordino.runs.applied import Applied
 from sordino.runs.description import Row as Row
 from sordino.runs.description import describe
 from sordino.runs.seeds import FreshSeed
-from sordino.tasks import ClientEvaluations, Evaluation, Predictor, Task
+from sordino.tasks import Predictor, Task
 from sordino.types import PyTree, SeedOrigin, Warning
 
 Progress: TypeAlias = Callable[[Row], None]
@@ -78,7 +77,7 @@ class Point:
 
 
 @dataclass(frozen=True, repr=False)
-class Run:
+class Run(Applied):
     """A finished run. `model` applies what was trained; a run does so too: run.predict(x), run.evaluate(x, y)."""
 
     model: Predictor
@@ -91,22 +90,8 @@ class Run:
     def __repr__(self) -> str:
         return describe(self.model.task, self.history, self.certificate, self.model, seconds=self.seconds)
 
-    @property
-    def params(self) -> PyTree:
-        """The parameters of the model, as its `init` makes them."""
-        return self.model.params
-
-    def predict(self, x: Array) -> NDArray[Any]:
-        """The most likely class of each record: its name, or its number where classes have no names."""
-        return self.model.predict(x)
-
-    def evaluate(self, x: Array, y: Array | None = None) -> Evaluation:
-        """Loss and accuracy on records; a data frame with the column of labels needs no `y`."""
-        return self.model.evaluate(x, y)
-
-    def evaluate_clients(self, task: Task) -> ClientEvaluations:
-        """Loss and accuracy on the training records of each client: a private diagnostic."""
-        return self.model.evaluate_clients(task)
+    def _trained(self) -> Predictor:
+        return self.model
 
     @property
     def accuracy(self) -> float:

@@ -8,28 +8,25 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
-from numpy.typing import NDArray
-
-from sordino.data.in_memory import Array
 from sordino.data.reading import Reading
 from sordino.errors import InvalidInput, require
 from sordino.models import Model
 from sordino.privacy.guarantee import Certificate
 from sordino.privacy.ledger import read_ledger
 from sordino.privacy.ledger_record import LedgerRecord
+from sordino.runs.applied import Applied
 from sordino.runs.description import describe
 from sordino.runs.metrics import read_rows
 from sordino.runs.model_file import model_of, params_of, read_card
 from sordino.runs.names import CERTIFICATE, CONFIG, ENVIRONMENT, LEDGER, METRICS, MODEL, POINTS, READING
 from sordino.runs.point import Row
-from sordino.tasks import ClientEvaluations, Evaluation, Predictor, Task
-from sordino.types import PyTree
+from sordino.tasks import Predictor
 
 Json: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True, repr=False)
-class StoredRun:
+class StoredRun(Applied):
     """What the folder of a run holds."""
 
     folder: Path
@@ -97,22 +94,8 @@ class StoredRun:
         model = self.own_model if self.own_model is not None else model_of(path, card)
         return Predictor(self.task, model, params_of(path, model), card.input_shape, card.classes, self.reading)
 
-    @property
-    def params(self) -> PyTree:
-        """The parameters of the model, as its `init` makes them."""
-        return self.model.params
-
-    def predict(self, x: Array) -> NDArray[Any]:
-        """The most likely class of each record: its name, or its number where classes have no names."""
-        return self.model.predict(x)
-
-    def evaluate(self, x: Array, y: Array | None = None) -> Evaluation:
-        """Loss and accuracy on records; a data frame with the column of labels needs no `y`."""
-        return self.model.evaluate(x, y)
-
-    def evaluate_clients(self, task: Task) -> ClientEvaluations:
-        """Loss and accuracy on the training records of each client: a private diagnostic."""
-        return self.model.evaluate_clients(task)
+    def _trained(self) -> Predictor:
+        return self.model
 
     @property
     def _applicable(self) -> bool:
