@@ -37,6 +37,7 @@ from .privacy import epsilon_of as epsilon_of
 from .privacy import events as events
 from .privacy import read_ledger as read_ledger
 from .runs import load_model as load_model
+from .runs import load_run as load_run
 from .runs import simulate as simulate
 from .tasks import Population as Population
 from .tasks import task as task

@@ -45,6 +45,10 @@ class Refused(SordinoError):
         self.reason, self.remedy = reason, remedy
 
 
+class SordinoWarning(UserWarning):
+    """What a user should know and need not change; it may be computed from private data, and is printed to them."""
+
+
 class LedgerError(SordinoError):
     """The ledger is damaged, in use by another process, or not there."""
 

@@ -155,7 +155,7 @@ def test_the_model_of_the_best_points_is_kept_and_can_be_used(run, finished):
     assert kept == data["best_points"]
     stored = RunStore.read(folder / "points" / f"{kept[0]:05d}")
     task = so.task("digits", clients=10, partition="iid")
-    arrays = so.load_model(stored.model)
+    arrays = so.load_model(stored.model_file)
     names = [
         jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(task.params(jnp.ones(task.d)))
     ]

@@ -366,6 +366,7 @@ def test_there_is_an_example_for_every_library():
         "Arrays of your own",
         "A Flax network",
         "An Equinox network",
+        "Taking a model out",
     ]
 
 

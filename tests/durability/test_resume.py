@@ -319,7 +319,7 @@ def test_what_a_folder_holds(tmp_path):
     assert stored.certificate == run.certificate
     assert stored.ledger.rounds() == 3
     assert stored.environment["seed"] is None  # a fresh one is not named
-    assert so.load_model(stored.model).keys()
+    assert so.load_model(stored.model_file).keys()
     with pytest.raises(InvalidInput, match="check the path"):
         RunStore.read(tmp_path / "elsewhere")
 

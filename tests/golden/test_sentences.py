@@ -45,6 +45,7 @@ CAVEATS: dict[str, list[tuple[tuple, dict]]] = {
     "delta_too_large": [((0.05, 50), {}), ((0.05, 50, Unit.CLIENT), {})],
     "rounded_sums": [(("sums of 100 messages", 0.0213, "use a smaller cohort"), {})],
     "shape_depends_on_data": [((10,), {})],
+    "words_depend_on_data": [((["sex", "stage"],), {})],
     "test_set_of_clients": [((True,), {}), ((False,), {})],
     "clients_dealt_anew": [((20,), {})],
     "names_are_clients": [((Unit.CLIENT,), {}), ((Unit.RECORD,), {})],

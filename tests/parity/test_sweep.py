@@ -525,7 +525,7 @@ def test_every_point_has_the_files_of_a_run_and_a_ledger_that_certifies_it(tmp_p
         assert stored.metrics == run.history
         assert stored.certificate == run.certificate
         assert not (point.folder / "checkpoint.npz").exists()  # of the block
-        model = np.concatenate([leaf.ravel() for leaf in so.load_model(stored.model).values()])
+        model = np.concatenate([leaf.ravel() for leaf in so.load_model(stored.model_file).values()])
         assert sorted(model) == sorted(np.asarray(ravel_pytree(run.params)[0]))
         total = run.certificate.total("model user")
         assert certify_ledger(stored.ledger, total.delta).total("model user").epsilon == total.epsilon

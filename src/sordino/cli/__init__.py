@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import NoReturn
+import warnings
+from typing import NoReturn, TextIO
 
 __all__ = ["main", "stopped"]
 
@@ -24,10 +25,13 @@ def _run() -> None:
     import click
 
     from sordino.cli.app import app
-    from sordino.errors import SordinoError
+    from sordino.errors import SordinoError, SordinoWarning
 
     try:
-        code = app(standalone_mode=False) or 0
+        with warnings.catch_warnings():
+            warnings.showwarning = _print_warning
+            warnings.simplefilter("always", SordinoWarning)
+            code = app(standalone_mode=False) or 0
         if code == STOPPED:  # what typer makes of Ctrl-C
             stopped()
         sys.stdout.flush()  # a full disk is noticed here, not while the interpreter ends
@@ -56,6 +60,22 @@ def _run() -> None:
         if "RESOURCE_EXHAUSTED" not in str(error):  # JAX's word for it
             raise
         _fail(f"there is not enough memory ({str(error).splitlines()[0]}): use a smaller model, batch or chunk")
+
+
+def _print_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Sordino's own warnings in one line; those of other libraries as Python prints them."""
+    from sordino.errors import SordinoWarning
+
+    own = issubclass(category, SordinoWarning)
+    said = f"warning: {message}\n" if own else warnings.formatwarning(message, category, filename, lineno, line)
+    print(said, end="", file=file or sys.stderr)
 
 
 def stopped(words: str = HOW_TO_GO_ON) -> NoReturn:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import sordino
-from sordino.cli import account, audit, bench, certify, compare, data, demo, deploy, reproduce, run
+from sordino.cli import account, apply, audit, bench, certify, compare, data, demo, deploy, reproduce, run
 
 app = typer.Typer(
     name="sordino",
@@ -38,6 +38,9 @@ app.add_typer(data.app, name="data")
 app.add_typer(deploy.app, name="deploy")
 app.command("run")(run.run_command)
 app.command("plan")(run.plan_command)
+app.command("predict")(apply.predict_command)
+app.command("evaluate")(apply.evaluate_command)
+app.command("export")(apply.export_command)
 app.command("certify")(certify.certify_command)
 app.command("compare")(compare.compare_command)
 app.command("reproduce")(reproduce.reproduce_command)

@@ -11,12 +11,20 @@ from numpy.typing import NDArray
 
 from sordino.cli.output import Json, print_json, print_rows, show, working
 from sordino.data import CATALOGUE, Dataset, FederatedData, fetch, label_histogram, load, partition, where
+from sordino.data.datasets import OWN_NAMES
 from sordino.data.partition import plot_label_histogram
+from sordino.data.reading import Number, Reading
 from sordino.errors import InvalidInput, require
 
 app = typer.Typer(help="List, fetch and describe data sets, and their partition into clients.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(help="A data set's name, or npz:FOLDER, csv:FILE or hf:NAME for your own.")]
+Name = Annotated[
+    str,
+    typer.Argument(help=f"A data set's name, {', '.join(OWN_NAMES)}, FILE.csv, FILE.parquet, or a run file (.toml)."),
+]
+PRIVATE = "private data: show these figures only to people who may see the records"
+MOST_CLIENTS = 50  # that are listed
+BAR, SHADES = 24, "█▓▒░"  # the longest bar, and the marks of the first labels
 
 
 @app.command("list")
@@ -39,7 +47,7 @@ def list_command(json: Json = False) -> None:
         return
     print_rows(rows, boxed=False)
     print("get one: sordino data fetch NAME, or put its files into $SORDINO_DATA/NAME")
-    print("your own: npz:FOLDER, csv:FILE or hf:NAME in place of a name")
+    print(f"your own: {', '.join(OWN_NAMES)} in place of a name")
 
 
 @app.command("fetch")
@@ -60,18 +68,25 @@ def info_command(
         typer.Option("--partition", help="iid, shards:K, dirichlet:A, quantity:A or natural (iid if left out)."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the partition.")] = 0,
+    option: Annotated[
+        list[str] | None, typer.Option(help="An option of your own data: label=diagnosis. May be repeated.")
+    ] = None,
     plot: Annotated[
         Path | None, typer.Option(help="Draw the clients' labels into this file (.png, .svg, .pdf).")
     ] = None,
     json: Json = False,
 ) -> None:
-    """Describe a data set and, with --clients or --partition, the records that clients would get."""
-    dealt = clients is not None or scheme is not None
-    require(dealt or plot is None, "plot", str(plot), "draws the labels of clients: add --partition and --clients")
+    """Describe a data set and the records of its clients: natural ones, or those of --clients and --partition."""
     with working(f"loading {name}"):
-        dataset = load(name)
+        dataset, given = _loaded(name, option)
+        clients, scheme = clients or given.clients, scheme or given.partition
+        own = dataset.name not in CATALOGUE
+        scheme = scheme or ("natural" if own and dataset.client is not None and clients is None else None)
+        dealt = clients is not None or scheme is not None
+        require(dealt or plot is None, "plot", str(plot), "draws the labels of clients: add --partition and --clients")
+        seed = seed or given.partition_seed
         data = partition(dataset, scheme or "iid", clients, seed) if dealt else None
-    result = _facts(dataset)
+    result = ({"computed from": PRIVATE} if own else {}) | _facts(dataset)
     if data is not None:
         result |= {
             "partition": scheme or "iid",
@@ -82,22 +97,119 @@ def info_command(
             "records dealt": int(data.size.sum()),
         }
     if data is not None and plot is not None:
-        _plot(data, plot)
+        _plot(data, plot, private=own)
         result["plot"] = str(plot)
-    show(f"Data set {name}", result, as_json=json)
+    if json:
+        each = {"each client": _clients(data, bars=False)} if data is not None else {}
+        columns = {"columns": _columns(dataset.reading)} if dataset.reading is not None else {}
+        print_json(result | columns | each)
+        return
+    show(f"Data set {name}", result)
+    if dataset.reading is not None and dataset.reading.features:
+        print_rows(_columns(dataset.reading), title="features", boxed=False)
+    if data is not None:
+        _print_clients(data, private=own)
 
 
-def _facts(dataset: Dataset) -> dict[str, object]:
+class _Given:
+    """What a run file says of the clients."""
+
+    def __init__(self, clients: int | None = None, partition: str | None = None, partition_seed: int = 0) -> None:
+        self.clients, self.partition, self.partition_seed = clients, partition, partition_seed
+
+
+def _loaded(name: str, options: list[str] | None) -> tuple[Dataset, _Given]:
+    """The data set of a name, of a file, or of the [task] of a run file."""
+    from sordino.config import load_config
+
+    if name.endswith(".toml"):
+        require(not options, "option", options, "the run file has options: use one of the two")
+        config = load_config(Path(name))
+        task = config.file.task
+        with config.located("task"):
+            return load(task.name, **task.options), _Given(task.clients, task.partition, task.partition_seed)
+    kind = Path(name).suffix[1:]
+    file = kind in ("csv", "parquet") and not name.startswith(("csv:", "parquet:"))
+    return load(f"{kind}:{name}" if file else name, **dict(_option(text) for text in options or ())), _Given()
+
+
+def _option(text: str) -> tuple[str, object]:
+    from sordino.config.locate import literal_value
+
+    key, equals, value = text.partition("=")
+    require(bool(equals and key.strip()), "option", text, "write KEY=VALUE, for instance label=diagnosis")
+    return key.strip(), literal_value(value).unwrap()
+
+
+def _facts(dataset: Dataset) -> dict[str, Any]:
     counts = np.bincount(dataset.y, minlength=dataset.classes)
+    of_table = dataset.reading is not None and bool(dataset.reading.features)
+    hint = "none: name their column, --option client=COLUMN" if of_table else None
+    norms = np.linalg.norm(dataset.x.reshape(len(dataset.x), -1).astype(np.float64), axis=1)
     return {
         "records": len(dataset.y),
         "test records": len(dataset.y_test),
         "features": _shape(dataset.x.shape[1:]),
         "type": str(dataset.x.dtype),
         "classes": dataset.classes,
+        "labels": None if dataset.reading is None else list(dataset.reading.classes.names),
         "records a class": counts.tolist() if dataset.classes <= 20 else _spread(counts),
-        "natural clients": len(dataset.client_names) or None,
+        "natural clients": len(dataset.client_names) or hint,
+        "largest norm of features": float(norms.max()),
     }
+
+
+def _columns(reading: Reading) -> list[dict[str, object]]:
+    """How every column is read."""
+    return [
+        {
+            "column": feature.name,
+            "is": "number" if isinstance(feature, Number) else "word",
+            "range": feature.range if isinstance(feature, Number) else None,
+            "categories": None if isinstance(feature, Number) else list(feature.categories),
+            "counted": not isinstance(feature, Number) and feature.counted,
+        }
+        for feature in reading.features
+    ]
+
+
+def _clients(data: FederatedData, *, bars: bool) -> list[dict[str, object]]:
+    """Sizes and labels of the clients, with bars of their records."""
+    counts = label_histogram(data)
+    names = data.names or tuple(f"client {number}" for number in range(len(counts)))
+    labels = [data.reading.classes.name(k) if data.reading else str(k) for k in range(data.classes)]
+    rows: list[dict[str, object]] = []
+    for name, each in zip(names, counts, strict=True):
+        row: dict[str, object] = {"client": name, "records": int(each.sum())}
+        if bars:
+            row |= {"labels": _said(labels, each), " ": _bar(each, int(counts.sum(axis=1).max()))}
+        else:
+            row |= {"labels": dict(zip(labels, each.tolist(), strict=True))}
+        rows.append(row)
+    return rows
+
+
+def _print_clients(data: FederatedData, *, private: bool) -> None:
+    rows = _clients(data, bars=True)
+    left = f", and {len(rows) - MOST_CLIENTS} more" if len(rows) > MOST_CLIENTS else ""
+    print_rows(rows[:MOST_CLIENTS], title=f"labels of {min(len(rows), MOST_CLIENTS)} clients{left}", boxed=False)
+    if private:
+        print(f"computed from {PRIVATE}")
+
+
+def _said(labels: list[str], counts: NDArray[np.int64]) -> str:
+    most = np.argsort(-counts, kind="stable")[:4]
+    said = ", ".join(f"{labels[k]} {counts[k]}" for k in sorted(most) if counts[k])
+    return said + (", ..." if (counts > 0).sum() > 4 else "")
+
+
+def _bar(counts: NDArray[np.int64], most: int) -> str:
+    """A part for each of the first labels, the last mark for all others."""
+    edges = np.rint(np.cumsum(counts) * BAR / most).astype(int)
+    return "".join(
+        SHADES[min(k, len(SHADES) - 1)] * (stop - start)
+        for k, (start, stop) in enumerate(zip([0, *edges[:-1]], edges, strict=True))
+    )
 
 
 def _spread(values: NDArray[np.integer[Any]]) -> dict[str, float]:
@@ -108,9 +220,9 @@ def _shape(shape: tuple[int, ...]) -> str:
     return "x".join(str(length) for length in shape)
 
 
-def _plot(data: FederatedData, path: Path) -> None:
+def _plot(data: FederatedData, path: Path, *, private: bool) -> None:
     try:
-        plot_label_histogram(data, path)
+        plot_label_histogram(data, path, private=private)
     except (OSError, ValueError) as error:  # no such folder; no such format
         remedy = f"could not be written ({error}): use FILE.png in a folder that exists"
         raise InvalidInput("plot", str(path), remedy) from error

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from sordino.planning import ResolvedPlan
     from sordino.privacy.guarantee import Certificate
     from sordino.privacy.signing import SigningKey
+    from sordino.runs import StoredRun, SweepStore
     from sordino.runs.point import Point
     from sordino.runs.seeds import FreshSeed
-    from sordino.runs.store import StoredRun, SweepStore
     from sordino.tasks import Task
 
 Json: TypeAlias = dict[str, Any]

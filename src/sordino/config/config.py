@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from sordino.config.locate import Source, located
 from sordino.config.schema import File, PrivacySection, registries
-from sordino.errors import InvalidInput
+from sordino.errors import InvalidInput, require
 
 if TYPE_CHECKING:
     from sordino.planning import Plan, ResolvedPlan
@@ -48,7 +48,12 @@ class Config:
         from sordino.tasks import task
 
         with self.located("task"):
-            return task(**self.file.task.model_dump(exclude={"options"}), **self.file.task.options)
+            section = self.file.task
+            given = section.model_dump(exclude={"name", "options"})
+            for option in section.options:
+                remedy = "is a key of [task] itself: write it there" if option in given else "names no option"
+                require(option not in given and option not in ("data", "y"), option, section.options[option], remedy)
+            return task(section.name, **given, **section.options)
 
     def plan(self) -> Plan:
         """The plan, not yet resolved for a task."""

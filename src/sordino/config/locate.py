@@ -75,14 +75,19 @@ def _set(document: tomlkit.TOMLDocument, change: str) -> tuple[str, str]:
     section, dot, key = name.strip().partition(".")
     if not (equals and dot and re.fullmatch(BARE_KEY, section) and re.fullmatch(BARE_KEY, key)):
         raise InvalidInput("set", change, "write section.key=value, for instance run.rounds=50")
-    try:
-        value = tomlkit.parse(f"value = {literal.strip()}").item("value")
-    except TOMLKitError:
-        value = tomlkit.item(literal.strip())
+    value = literal_value(literal)
     table = document.setdefault(section, tomlkit.table())
     require(isinstance(table, dict), "set", change, f"{section} is not a section of the file")
     table[key] = value
     return section, key
+
+
+def literal_value(text: str) -> Any:
+    """A value from the command line: TOML; anything else is taken as plain text."""
+    try:
+        return tomlkit.parse(f"value = {text.strip()}").item("value")
+    except TOMLKitError:
+        return tomlkit.item(text.strip())
 
 
 @contextmanager

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from sordino.data.reading import Reading
 
 Features: TypeAlias = NDArray[Any]  # float32 [N, ...], or int32 [N, length] for text
 Labels: TypeAlias = NDArray[np.int32]
@@ -27,6 +30,7 @@ class Dataset(NamedTuple):
     black: tuple[float, ...] = (0.0,)  # a black pixel, by channel; negative in standardised images
     overlapping: bool = False  # whether records share raw data, such as windows of one text
     split_by_label: bool = False  # whether the label of a record can change which other records are test records
+    reading: Reading | None = None  # how rows of a table became these records
 
 
 class FederatedData(NamedTuple):
@@ -45,3 +49,4 @@ class FederatedData(NamedTuple):
     overlapping: bool = False
     dealt_anew: bool = False  # whether the records of natural clients were given to other clients
     dealt_by_label: bool = False  # whether the label of a record can change the client or the split of others
+    reading: Reading | None = None

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from sordino.data._files import Source, obtain, published
 from sordino.data._records import Dataset
+from sordino.data._scaling import to_unit
 
 _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/"
 
@@ -50,7 +51,7 @@ def _scaled(values: NDArray[np.float64], column: Range) -> NDArray[np.float64]:
     low, high = column.low, column.high
     if column.log:
         values, low, high = np.log1p(values), np.log1p(low), np.log1p(high)
-    return np.clip(2 * (values - low) / (high - low) - 1, -1, 1)
+    return to_unit(values, low, high)
 
 
 # --- Heart disease -----------------------------------------------------------------------------------------------

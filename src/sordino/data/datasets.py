@@ -15,8 +15,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from sordino.data import _files, _images, _tabular, _text, own
+from sordino.data import _files, _images, _tabular, _text
 from sordino.data._records import Dataset
+from sordino.data.own import OWN_DATA
 from sordino.errors import InvalidInput, require
 
 
@@ -42,15 +43,13 @@ CATALOGUE = {
     "tiny-shakespeare": Entry(_text.load_tiny_shakespeare, _text.TINY_SHAKESPEARE, 86774, 8693, (80,), 65, 141),
     "digits": Entry(_images.load_digits, None, 1438, 359, (8, 8, 1), 10, 1438),
 }
-OWN_DATA: dict[str, Callable[..., Dataset]] = {
-    "npz": own.load_npz,
-    "csv": own.load_csv,
-    "hf": own.load_hugging_face,
-}
+
+
+OWN_NAMES = ("csv:FILE", "parquet:FILE", "npz:FOLDER", "leaf:FOLDER", "hf:NAME")
 
 
 def load(name: str, **options: object) -> Dataset:
-    """The data set called `name`, or your own data: npz:FOLDER, csv:FILE, hf:NAME."""
+    """The data set called `name`, or your own data: csv:FILE and the others of own.py."""
     kind, colon, place = name.partition(":")
     if colon and kind in OWN_DATA:
         check_options(kind, OWN_DATA[kind], options)
@@ -77,8 +76,10 @@ def where(name: str) -> str | None:
 
 def _entry(name: str) -> Entry:
     if name not in CATALOGUE:
-        known = ", ".join([*CATALOGUE, "npz:FOLDER", "csv:FILE", "hf:NAME"])
-        raise InvalidInput("data set", name, f"unknown: use one of {known}")
+        known = ", ".join([*CATALOGUE, *OWN_NAMES])
+        kind = Path(name).suffix[1:] if isinstance(name, str) else ""
+        yours = f"a file of yours is {kind}:{name}; " if kind in ("csv", "parquet") else ""
+        raise InvalidInput("data set", name, f"unknown: {yours}use one of {known}")
     return CATALOGUE[name]
 
 

@@ -18,12 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sordino.data._records import Dataset, FederatedData, Labels
-from sordino.errors import InvalidInput, require
+from sordino.errors import InvalidInput, require, require_count
 
 Indices = NDArray[np.int64]
 Dealt = tuple[Indices, Indices]  # the record numbers, sorted by client, and the size of each client
 
 _MOST_BARS = 50
+_MOST_NAMES = 20  # of clients, below their bars
 
 
 def partition(dataset: Dataset, scheme: str, clients: int | None = None, seed: int = 0) -> FederatedData:
@@ -45,6 +46,7 @@ def partition(dataset: Dataset, scheme: str, clients: int | None = None, seed: i
         overlapping=dataset.overlapping,
         dealt_anew=dataset.client is not None and not natural,
         dealt_by_label=dataset.split_by_label or scheme.startswith(("shards", "dirichlet")),
+        reading=dataset.reading,
     )
 
 
@@ -55,8 +57,8 @@ def label_histogram(data: FederatedData) -> NDArray[np.int64]:
     return np.bincount(cell, minlength=clients * data.classes).reshape(clients, data.classes)
 
 
-def plot_label_histogram(data: FederatedData, path: str | PathLike[str]) -> None:
-    """Draw the labels of the first (at most 50) clients as stacked bars."""
+def plot_label_histogram(data: FederatedData, path: str | PathLike[str], *, private: bool = False) -> None:
+    """Draw the labels of the first (at most 50) clients as stacked bars; `private` marks the picture."""
     from matplotlib import colormaps
     from matplotlib.figure import Figure  # rather than pyplot: no window system, no global state
 
@@ -67,11 +69,16 @@ def plot_label_histogram(data: FederatedData, path: str | PathLike[str]) -> None
     bottom = np.zeros(len(counts))
     colours = colormaps["turbo"](np.linspace(0.05, 0.95, data.classes))
     for label in range(data.classes):
-        axes.bar(clients, counts[:, label], bottom=bottom, color=colours[label], width=0.9, label=str(label))
+        name = str(label) if data.reading is None else data.reading.classes.name(label)
+        axes.bar(clients, counts[:, label], bottom=bottom, color=colours[label], width=0.9, label=name)
         bottom += counts[:, label]
     axes.set(xlabel="client", ylabel="records", title=f"Labels of {len(counts)} of {len(data.size)} clients")
+    if data.names and len(counts) <= _MOST_NAMES:
+        axes.set_xticks(clients, data.names[: len(counts)], rotation=45, ha="right")
     if data.classes <= 10:
         axes.legend(title="label", loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+    if private:
+        figure.supxlabel("Computed from private data: show it only to people who may see the records", fontsize="small")
     figure.savefig(path, dpi=150)
 
 
@@ -79,7 +86,7 @@ def _checked_clients(dataset: Dataset, clients: int | None) -> int:
     records = len(dataset.y)
     if clients is None:
         raise InvalidInput("clients", None, "give the number of clients; only the natural partition has one of its own")
-    require(clients >= 1, "clients", clients, "use 1 or more")
+    require_count(clients, "clients", "use a whole number, 1 or more")
     remedy = f"{dataset.name} has {records} records: use at most one client each"
     require(clients <= records, "clients", clients, remedy)
     return clients

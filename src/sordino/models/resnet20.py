@@ -82,7 +82,9 @@ def resnet20(
         return scores(params, x, _by_group if norm == "group" else lambda x: by_batch(x, weight), dtype)
 
     chunk = CHUNK if norm == "group" else None
-    return classifier(init, logits, "resnet20", input_shape=input_shape, chunk=chunk)
+    options = (norm, dtype) if dtype != "float32" else (norm,) if norm != "group" else ()
+    name = ":".join(["resnet20", *[",".join(options)] * bool(options)])
+    return classifier(init, logits, name, input_shape=input_shape, chunk=chunk)
 
 
 def scores(params: ResNet20, x: Array, standardize: Callable[[Array], Array], dtype: str = "float32") -> Array:

@@ -85,6 +85,8 @@ def _about_data(population: Population, unit: Unit) -> Iterator[Warning]:
         yield wording.START_DEPENDS_ON_DATA
     if facts.classes_counted is not None:
         yield wording.shape_depends_on_data(facts.classes_counted)
+    if facts.words_counted:
+        yield wording.words_depend_on_data(facts.words_counted)
     if facts.measured_on_clients:
         yield wording.NO_TEST_SET
     elif facts.tests_clients is not False and unit is Unit.CLIENT:

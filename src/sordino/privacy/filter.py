@@ -10,7 +10,7 @@ a few measures only. A filter adds one of them up, and refuses the first release
     renyi           divergence of one order a    that divergence is at most B             Feldman and Zrnic 2021
     pure            epsilon                      B-DP                                     Rogers et al. 2016
 
-For a general composition of privacy loss distributions no such theorem is known: it is refused. docs/concepts.md has
+For a general composition of privacy loss distributions no such theorem is known: it is refused. docs/guarantees.md has
 the argument.
 """
 

@@ -24,7 +24,7 @@ from sordino.runs.names import CHECKPOINT
 from sordino.runs.point import Point, Progress, Row, Run
 from sordino.runs.setup import segments, usual_interval
 from sordino.runs.store import RunStore
-from sordino.tasks import Task
+from sordino.tasks import Predictor, Task
 
 SweepProgress: TypeAlias = Callable[[float], None]  # the share of all rounds of all points that is done
 
@@ -181,12 +181,12 @@ class _Training:
         models, seconds = self._program.models(self._state), self._checkpoint.elapsed / len(self._points)
         runs = {}
         for number, place in self._places.items():
-            params = self._session.task.params(models[place])
+            model = Predictor.of_task(self._session.task, self._session.task.params(models[place]))
             if number in self._stores:
-                self._stores[number].finish(params if self._session.options.models else None, seconds)
+                self._stores[number].finish(model if self._session.options.models else None, seconds)
             kept = np.stack([each[place] for each in self._iterates]) if self._iterates else None
             certificate = self._points[number].certificate
-            runs[number] = Run(params, self._history[number], certificate, seconds, self._transcripts or None, kept)
+            runs[number] = Run(model, self._history[number], certificate, seconds, self._transcripts or None, kept)
         if self._stores and len(self._session.points) > 1:  # a single run can be resumed, to show its end again
             self._checkpoint.remove()
         return runs

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -15,11 +15,13 @@ from sordino.errors import require
 from sordino.planning import Plan, ResolvedPlan
 from sordino.privacy import wording
 from sordino.privacy.guarantee import Certificate
+from sordino.runs.applied import Applied
+from sordino.runs.description import Row as Row
+from sordino.runs.description import describe
 from sordino.runs.seeds import FreshSeed
-from sordino.tasks import Task
+from sordino.tasks import Predictor, Task
 from sordino.types import PyTree, SeedOrigin, Warning
 
-Row: TypeAlias = dict[str, Any]  # one line of metrics
 Progress: TypeAlias = Callable[[Row], None]
 
 
@@ -74,16 +76,22 @@ class Point:
         return dataclasses.replace(planned, seed=self.origin, warnings=(*warnings, *self.about_code))
 
 
-@dataclass(frozen=True)
-class Run:
-    """A finished run."""
+@dataclass(frozen=True, repr=False)
+class Run(Applied):
+    """A finished run. `model` applies what was trained; a run does so too: run.predict(x), run.evaluate(x, y)."""
 
-    params: PyTree
+    model: Predictor
     history: list[Row]
     certificate: Certificate
     seconds: float
     transcript: list[PyTree] | None = None  # (senders, presence, messages) of every segment
     iterates: np.ndarray | None = None  # [evaluation, d]
+
+    def __repr__(self) -> str:
+        return describe(self.model.task, self.history, self.certificate, self.model, seconds=self.seconds)
+
+    def _trained(self) -> Predictor:
+        return self.model
 
     @property
     def accuracy(self) -> float:

@@ -1,6 +1,6 @@
 """The folder of a run, of a point of a sweep, and of a sweep: created, opened, locked, written and read here alone.
 
-    runs/<name>/                config.toml certificate.json environment.json ledger.jsonl metrics.jsonl
+    runs/<name>/                config.toml certificate.json environment.json reading.json ledger.jsonl metrics.jsonl
                                 model.safetensors checkpoint.npz records.sha256 seed.private digests.salt
     runs/<name>/points/00007/   the same for every point of a sweep, but for a fresh seed, which all points share
 
@@ -16,23 +16,20 @@ import json
 import secrets
 from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any, Self, TypeAlias
-
-import jax
-import numpy as np
+from typing import Self
 
 from sordino.errors import InvalidInput, require
 from sordino.files import held, write_atomically
 from sordino.privacy.events import of_run
 from sordino.privacy.guarantee import Certificate
 from sordino.privacy.ledger import Ledger, read_ledger
-from sordino.privacy.ledger_record import LedgerRecord, Release, joint_release
+from sordino.privacy.ledger_record import Release, joint_release
 from sordino.runs.digests import digests_of, new_salt, plain_digest, require_first_files, salted_digest, write_salt
 from sordino.runs.identity import fingerprint
-from sordino.runs.metrics import as_lines, environment, read_rows
+from sordino.runs.metrics import as_lines, environment
+from sordino.runs.model_file import Card
+from sordino.runs.model_file import model_bytes as model_bytes
 from sordino.runs.names import (
     CERTIFICATE,
     CHECKPOINT,
@@ -42,42 +39,14 @@ from sordino.runs.names import (
     METRICS,
     MODEL,
     POINTS,
+    READING,
     RECORDS,
 )
 from sordino.runs.point import Point, Row
 from sordino.runs.same_run import require_same_config, require_same_records
 from sordino.runs.seeds import FreshSeed
-from sordino.tasks import Task
-from sordino.types import PyTree
-
-Json: TypeAlias = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class StoredRun:
-    """What the folder of a run holds."""
-
-    folder: Path
-    certificate: Certificate
-    environment: Json
-    metrics: list[Row]
-    config: str | None
-
-    @property
-    def finished(self) -> bool:
-        """Whether the last round was measured and everything is written."""
-        return "seconds" in self.environment
-
-    @property
-    def model(self) -> Path | None:
-        """The file of the model, if there is one."""
-        path = self.folder / MODEL
-        return path if path.exists() else None
-
-    @cached_property
-    def ledger(self) -> LedgerRecord:
-        """The releases, checked line by line."""
-        return read_ledger(self.folder / LEDGER)
+from sordino.runs.stored import Json, StoredRun, read_json
+from sordino.tasks import Predictor, Task
 
 
 class RunStore:
@@ -133,16 +102,21 @@ class RunStore:
         releases = _releases(point, name)
         folder.mkdir(parents=True, exist_ok=True)
         salt, config = new_salt(), None if point.config is None else point.config.encode()
+        reading = None if task.data.reading is None else _as_json(task.data.reading.to_json())
         certificate = _as_json(point.certificate.to_json())
         digests = {
             CERTIFICATE: plain_digest(certificate),
             CONFIG: None if config is None else salted_digest(config, salt),
         }
+        if reading is not None:
+            digests[READING] = salted_digest(reading, salt)
 
         def write_companions() -> None:
             write_salt(folder, salt)
             if config is not None:
                 write_atomically(folder / CONFIG, config, private=True)
+            if reading is not None:
+                write_atomically(folder / READING, reading, private=True)
             write_atomically(folder / CERTIFICATE, certificate)
             given = point.seed if isinstance(point.seed, int) else None  # a fresh seed is named nowhere
             write_atomically(folder / ENVIRONMENT, _as_json(environment() | {"seed": given}), private=True)
@@ -177,7 +151,7 @@ class RunStore:
         # Rounds that run again draw the same noise: on other records, two releases would show the difference.
         otherwise = "its version of JAX, seed, records, loss, chunk or devices have changed since"
         require_same_records(folder, identity.hex(), "resume", otherwise)
-        stated = Certificate.from_json(_read_json(folder / CERTIFICATE))
+        stated = Certificate.from_json(read_json(folder / CERTIFICATE))
         remedy = f"{CERTIFICATE} is not that of the plan: restore it, or choose another name"
         require(stated == point.certificate, "resume", str(folder), remedy)
         require_first_files(folder, record)
@@ -187,14 +161,7 @@ class RunStore:
     @staticmethod
     def read(folder: Path) -> StoredRun:
         """What a folder holds, whether its run is finished or not. Takes no lock and writes nothing."""
-        config = folder / CONFIG
-        return StoredRun(
-            folder=folder,
-            certificate=Certificate.from_json(_read_json(folder / CERTIFICATE)),
-            environment=_read_json(folder / ENVIRONMENT),
-            metrics=read_rows(folder / METRICS),
-            config=config.read_bytes().decode(errors="replace") if config.exists() else None,
-        )
+        return StoredRun.read(folder)
 
     def enter(self, stop: int) -> None:
         """Write the rounds before `stop` into the ledger, unless a killed run did already; only then may they run."""
@@ -212,13 +179,13 @@ class RunStore:
         """Keep these lines, of the rounds that are done; later ones belong to rounds that will run again."""
         write_atomically(self.folder / METRICS, as_lines(rows), private=True)
 
-    def finish(self, params: PyTree | None, seconds: float) -> None:
+    def finish(self, trained: Predictor | None, seconds: float) -> None:
         """Save the model, unless it is None, end the ledger, and mark the run as finished.
 
         A run that was finished before ends as its ledger says; it is not entered twice.
         """
         ended = self._ledger.finish_entry
-        model = None if params is None else model_bytes(params)
+        model = None if trained is None else model_bytes(trained.params, Card.of(trained))
         if model is not None and ended is not None:
             known = ended.files.get(MODEL)
             remedy = f"its {MODEL} would not be the one that the ledger names: restore {CHECKPOINT} and run again"
@@ -226,7 +193,7 @@ class RunStore:
             model = None if known is None else model
         if model is not None:
             write_atomically(self.folder / MODEL, model)
-        made = _read_json(self.folder / ENVIRONMENT)
+        made = read_json(self.folder / ENVIRONMENT)
         seconds = round(seconds, 3) if ended is None else ended.description.get("seconds", seconds)
         marked = None if "seconds" in made else _as_json(made | {"seconds": seconds})
         if ended is None:
@@ -316,21 +283,6 @@ def point_folders(folder: Path) -> list[Path]:
     return sorted(path for path in points.iterdir() if path.name.isdigit() and path.is_dir()) if points.is_dir() else []
 
 
-def load_model(path: str | Path) -> dict[str, np.ndarray]:
-    """The arrays of a saved model, by their path in the parameters."""
-    from safetensors.numpy import load_file
-
-    return load_file(path)
-
-
-def model_bytes(params: PyTree) -> bytes:
-    """Parameters as a safetensors file."""
-    from safetensors.numpy import save
-
-    leaves = jax.tree_util.tree_leaves_with_path(params)
-    return save({jax.tree_util.keystr(path) or "params": np.asarray(leaf) for path, leaf in leaves})
-
-
 def _in_use(folder: Path) -> InvalidInput:
     remedy = "another process is at this: wait until it ends, or choose another name or part"
     return InvalidInput("run", str(folder), remedy)
@@ -367,12 +319,3 @@ def _description(point: Point, task: Task, name: str, transcript: bool) -> Json:
 
 def _as_json(values: Json) -> bytes:
     return json.dumps(values, indent=2).encode()
-
-
-def _read_json(path: Path) -> Json:
-    try:
-        return dict(json.loads(path.read_bytes()))
-    except OSError as error:
-        raise InvalidInput("run", str(path), f"cannot be read ({error.strerror}): check the path") from None
-    except (ValueError, TypeError):
-        raise InvalidInput("run", str(path), "is no JSON object: restore it") from None

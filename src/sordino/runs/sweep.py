@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from sordino.algorithms.records import RecordMethod
 from sordino.errors import require
 from sordino.planning import Plan, ResolvedPlan
 from sordino.rounds.arithmetic import require_sound_arithmetic
@@ -17,6 +18,7 @@ from sordino.runs.point import Point, Progress, Run
 from sordino.runs.same_run import require_same_config
 from sordino.runs.seeds import FreshSeed, Seed, as_seed
 from sordino.tasks import Task
+from sordino.tasks.checks import require_scalar_loss, warn_of_features
 from sordino.tasks.padding import require_padding_left_out
 from sordino.types import Trust, Unit
 
@@ -30,7 +32,7 @@ def simulate(
     chunk: int | None = None,
     transcript: bool = False,
     iterates: bool = False,
-    folder: Path | None = None,
+    folder: str | Path | None = None,
     resume: bool = False,
     progress: Progress | None = None,
     resolved: ResolvedPlan | None = None,
@@ -53,6 +55,11 @@ def simulate(
       resolved: the plan, resolved for this task already.
       config: the text of the run file, for the folder.
     """
+    swapped = isinstance(plan, Task) and isinstance(task, Plan)
+    require(not swapped, "plan", type(plan).__name__, "plan and task are swapped: so.simulate(plan, task)")
+    require(isinstance(plan, Plan), "plan", type(plan).__name__, "give a plan, so.plan(method, rounds=...)")
+    require(isinstance(task, Task), "task", type(task).__name__, "give a task, so.task(...)")
+    folder = None if folder is None else Path(folder)
     options = Options(
         evaluate_every=evaluate_every, chunk=chunk, transcript=transcript, iterates=iterates, resume=resume
     )
@@ -93,6 +100,9 @@ def _run(
     on_share: SweepProgress | None = None,
     finished: Callable[[int, Run], None] | None = None,
 ) -> list[Run]:
+    require_scalar_loss(task)
+    for bound in sorted({bound for point in points if (bound := feature_bound_of(point.plan)) is not None}):
+        warn_of_features(task, bound)
     points = with_warnings([_with_seed(point, options).for_task(task) for point in points], task)
     if any(point.answer.trust is not Trust.NONE for point in points):
         require_sound_arithmetic()
@@ -112,6 +122,13 @@ def _run(
                 if finished is not None:
                     finished(number, run)
     return [runs[number] for number in sorted(runs)]
+
+
+def feature_bound_of(plan: Plan) -> float | None:
+    """The bound on features that a method's step sizes rest on."""
+    method = plan.method
+    options = method.options if isinstance(method, RecordMethod) else None
+    return None if options is None else options.feature_bound
 
 
 def _with_seed(point: Point, options: Options) -> Point:

@@ -20,6 +20,7 @@ class DataFacts:
 
     starts_near_data: bool = False  # the first model is made from the clients' data
     classes_counted: int | None = None  # the outputs of a model whose number was counted in the labels
+    words_counted: tuple[str, ...] = ()  # columns whose words, or labels whose names, were counted in the records
     measured_on_clients: bool = False  # there is no test set apart from the clients' records
     tests_clients: bool | None = False  # whether the test set holds other records of the same clients; None: unknown
     dealt_anew: bool = False  # the data have clients of their own, and others were made from their records

@@ -50,7 +50,7 @@ class Task:
 
     def __post_init__(self) -> None:
         """Every client and the test set must hold at least one record, and clients' slices must not overlap."""
-        remedy = "holds no test records, on which models are measured: add some (rows of split test, or test.npz)"
+        remedy = "holds no test records, on which models are measured: hold some out, test_share = 0.2, or add some"
         require(len(self.data.x_test) > 0, "task", self.name, remedy)
         empty = np.flatnonzero(np.asarray(self.data.size) < 1)
         if len(empty):
@@ -108,6 +108,7 @@ class Task:
     def population(self) -> Population:
         """What a plan may know of this task."""
         data = self.data
+        named = data.reading is not None and bool(data.reading.classes.names)
         return Population(
             d=self.d,
             clients=self.clients,
@@ -118,7 +119,8 @@ class Task:
             task_token=self.token,
             facts=DataFacts(
                 starts_near_data=self.starts_near_data,
-                classes_counted=data.classes if data.classes_counted else None,
+                classes_counted=data.classes if data.classes_counted and not named else None,
+                words_counted=() if data.reading is None else data.reading.counted,
                 measured_on_clients=self.measured_on_clients,
                 tests_clients=data.tests_clients,
                 dealt_anew=data.dealt_anew,

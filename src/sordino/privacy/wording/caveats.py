@@ -239,6 +239,16 @@ def shape_depends_on_data(classes: int) -> Warning:
     )
 
 
+def words_depend_on_data(columns: Collection[str]) -> Warning:
+    """The categories of columns, or the names of labels, were counted in the data."""
+    listed = ", ".join(f"`{name}`" for name in columns)
+    text = (
+        f"The words of {listed} were counted in the data, so the shape of the model reveals how many there are, and "
+        "reading.json names them. Declare them: categories = { COLUMN = [...] }, labels = [...]."
+    )
+    return Warning("shape-depends-on-data", text)
+
+
 NO_TEST_SET = Warning(
     "measured-on-clients",
     "There is no test set: metrics are computed on the clients' own records and are not covered.",
