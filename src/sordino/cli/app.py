@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import sordino
-from sordino.cli import account, audit, bench, certify, compare, data, demo, report, reproduce, run
+from sordino.cli import account, audit, bench, board, certify, compare, data, demo, report, reproduce, run
 
 app = typer.Typer(
     name="sordino",
@@ -39,6 +39,8 @@ app.command("run")(run.run_command)
 app.command("plan")(run.plan_command)
 app.command("certify")(certify.certify_command)
 app.command("compare")(compare.compare_command)
+app.command("board")(board.board_command)
+app.command("runs")(board.runs_command)
 app.command("report")(report.report_command)
 app.command("reproduce")(reproduce.reproduce_command)
 app.command("demo")(demo.demo_command)

@@ -1,22 +1,19 @@
-"""Readers of what `sordino run` and `sordino compare` leave. A certificate is shown only if all files agree with it."""
+"""Readers of what `sordino run` leaves. A certificate is shown only if all files agree with it."""
 
 from __future__ import annotations
 
 import csv
-import json
 import math
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from sordino.errors import InvalidInput, SordinoError, require
+from sordino.errors import SordinoError, require
 from sordino.privacy import wording
-from sordino.privacy.guarantee import Certificate
 from sordino.privacy.signing import VerifyingKey
-from sordino.report.subject import Compared, Digest, Grid, Point, Reader, Shown, Signature, Signed, Subject, Tables
+from sordino.report.comparison_file import ComparisonReader
 from sordino.report.study import StudyReader
+from sordino.report.subject import Digest, Grid, Point, Reader, Shown, Signature, Signed, Subject, planned_rounds, settings_of
 from sordino.report.sweeps import RULES, rule_for
 from sordino.runs.agreement import Agreement, compare_run, was_run
 from sordino.runs.digests import digest_of_file
@@ -25,7 +22,6 @@ from sordino.runs.signature import verify_run
 from sordino.runs.store import RunStore, StoredRun, point_folders
 
 TABLE = "table.csv"
-COMPARISON = "sordino-comparison-1"  # the format of what `sordino compare` keeps
 
 
 class Disagreed(SordinoError):
@@ -66,20 +62,6 @@ class SweepReader:
         return Subject("sweep", path.resolve().name, tuple(ranked), grid=grid)
 
 
-@dataclass(frozen=True)
-class ComparisonReader:
-    """A file of `sordino compare`."""
-
-    def reads(self, path: Path) -> bool:
-        return path.is_file() and path.suffix == ".json" and _json(path).get("format") == COMPARISON
-
-    def read(self, path: Path) -> Subject:
-        kept = _json(path)
-        runs = tuple(_compared_run(each) for each in kept["methods"])
-        why = next((run.why_private for run in runs if run.why_private), None)
-        return Subject("comparison", path.stem, runs, compared=Compared(kept["facts"], kept["rows"], why))
-
-
 def readers(key: VerifyingKey | None = None) -> tuple[Reader, ...]:
     """All of them; signatures are checked with the key."""
     return (StudyReader(), RunReader(key), SweepReader(key), ComparisonReader())
@@ -115,20 +97,6 @@ def read_run(folder: Path, key: VerifyingKey | None = None) -> Shown:
         agree=agreement.compared,
         notes=agreement.notes,
     )
-
-
-def planned_rounds(certificate: Certificate) -> int:
-    """The rounds that a certificate is about."""
-    return max((total.rounds for total in certificate.totals), default=0)
-
-
-def settings_of(config: str | None) -> Tables:
-    """The tables of a run file; none for a run from Python."""
-    try:
-        found = tomllib.loads(config or "")
-    except tomllib.TOMLDecodeError:
-        return {}
-    return {name: table for name, table in found.items() if isinstance(table, dict)}
 
 
 def _digests(stored: StoredRun, agreement: Agreement) -> tuple[Digest, ...]:
@@ -179,25 +147,3 @@ def _number(text: str) -> float | str:
         return float(text)
     except ValueError:
         return text
-
-
-def _compared_run(kept: Mapping[str, Any]) -> Shown:
-    certificate = Certificate.from_json(kept["certificate"])
-    rows = [{name: math.nan if value is None else value for name, value in row.items()} for row in kept["history"]]
-    return Shown(
-        name=str(kept["name"]),
-        certificate=certificate,
-        rows=rows,
-        planned=planned_rounds(certificate),
-        finished=True,
-        task=str(kept["task"]),
-        settings=kept["settings"],
-    )
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_bytes())
-    except (ValueError, RecursionError):
-        raise InvalidInput("run", str(path), "is no JSON object: restore it") from None
-    return found if isinstance(found, dict) else {}

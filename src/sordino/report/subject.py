@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -14,6 +15,20 @@ from sordino.privacy.guarantee import Certificate
 from sordino.report.series import Row
 
 Tables = Mapping[str, Mapping[str, Any]]  # the sections of a run file
+
+
+def planned_rounds(certificate: Certificate) -> int:
+    """The rounds that a certificate is about."""
+    return max((total.rounds for total in certificate.totals), default=0)
+
+
+def settings_of(config: str | None) -> Tables:
+    """The tables of a run file; none for a run from Python."""
+    try:
+        found = tomllib.loads(config or "")
+    except tomllib.TOMLDecodeError:
+        return {}
+    return {name: table for name, table in found.items() if isinstance(table, dict)}
 
 
 class Signed(StrEnum):
