@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from sordino.cli.output import Json, print_json, print_rows, working
+from sordino.cli.output import Json, print_json, print_rows
+from sordino.cli.progress import working
 from sordino.errors import InvalidInput, require
 
 Folder = Annotated[Path, typer.Argument(help="The folder of all runs.")]

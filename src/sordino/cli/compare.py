@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from sordino.cli.output import Json, points_progress, print_json, require_picture, show, working
+from sordino.cli.output import Json, print_json, require_picture, show
+from sordino.cli.progress import points_progress, working
 from sordino.config import Config, load_config
 from sordino.errors import InvalidInput, require
 from sordino.privacy import wording
@@ -80,11 +81,11 @@ def compare_command(
     if json:
         print_json(result | {"rows": rows, "choosing": {"note": NOT_COVERED}})
         return
-    show("Comparison", result | {"rows": [_shown(row, names[0]) for row in rows]})
     for name, guarantee in zip(names, guarantees, strict=True):
         print(f"{name}: {guarantee}")
     print(*wording.comparison_notes(dict(zip(names, certificates, strict=True))), sep="\n")
     print(NOT_COVERED)
+    show("Comparison", result | {"rows": [_shown(row, names[0]) for row in rows]})
 
 
 def _names(files: list[Path]) -> list[str]:

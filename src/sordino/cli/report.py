@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from sordino.cli.output import Json, require_folder, show, working
+from sordino.cli.output import Json, require_folder, show
+from sordino.cli.progress import working
 from sordino.errors import require
 
 
@@ -19,9 +20,7 @@ def report_command(
     public: Annotated[
         bool, typer.Option("--public", help="Leave out what is computed from private data, and the seed.")
     ] = False,
-    verify: Annotated[
-        Path | None, typer.Option(help="Check signatures with this public key (OpenSSH or PEM).")
-    ] = None,
+    verify: Annotated[Path | None, typer.Option(help="Check signatures with this public key (OpenSSH or PEM).")] = None,
     json: Json = False,
 ) -> None:
     """Write a report: the certificate in plain words, who could learn what, charts, settings, digests and warnings.

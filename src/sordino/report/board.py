@@ -29,14 +29,12 @@ from sordino.errors import SordinoError
 from sordino.report.hosts import KnownHosts
 from sordino.report.html import board_html, report_html
 from sordino.report.listing import Listed, folder_named, listed_run, run_folders, stamp
-from sordino.report.page import page_of
+from sordino.report.page import MOST_LINES, charts_of, page_of, why_private
 from sordino.report.readers import readers
-from sordino.report.series import quantities_of, series_of
 from sordino.report.subject import Shown, planned_rounds, read_subject, settings_of
 from sordino.runs.store import RunStore
 
 SECONDS = 0.5  # between two looks at the folder
-MOST_RUNS = 8  # drawn at once
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
 
 
@@ -59,18 +57,9 @@ class Board:
 
     def curves(self, names: Sequence[str]) -> list[dict[str, Any]]:
         """Charts of some runs."""
-        runs = [run for name in names[:MOST_RUNS] if (run := self._shown(name)) is not None]
-        quantities = {quantity.key: quantity for run in runs for quantity in quantities_of(run.rows)}
-        charts = []
-        for quantity in quantities.values():
-            found = [(run, self._series(run, quantity)) for run in runs]
-            lines = [
-                {"name": run.name, "rounds": series.rounds, "values": series.values} for run, series in found if series
-            ]
-            if lines:
-                fields = {"key": quantity.key, "label": quantity.label, "unit": quantity.unit}
-                charts.append(fields | {"log": False, "bound": None, "private": quantity.on_records, "lines": lines})
-        return charts
+        runs = [run for name in names[:MOST_LINES] if (run := self._shown(name)) is not None]
+        charts = charts_of(runs, why_private(runs))
+        return [chart.to_json() for chart in charts if not (self._public and chart.private)]
 
     def report(self, name: str) -> str | None:
         """The HTML of a report; None if there is no such run."""
@@ -98,17 +87,13 @@ class Board:
         settings = settings_of(stored.config)
         return Shown(name, stored.certificate, stored.metrics, planned, stored.finished, settings=settings)
 
-    def _series(self, run: Shown, quantity: Any) -> Any:
-        hidden = quantity.on_records or (run.why_private is not None and quantity.key != "epsilon")
-        return None if self._public and hidden else series_of(run.rows, quantity)
-
 
 def board_app(folder: Path, *, hosts: Sequence[str] = (), public: bool = False) -> Starlette:
     """The board of a folder as a web application."""
     board = Board(folder, public=public)
 
     async def page(_: Request) -> Response:
-        return HTMLResponse(board_html({"folder": str(folder), "public": public, "most": MOST_RUNS}), headers=HEADERS)
+        return HTMLResponse(board_html({"folder": str(folder), "public": public, "most": MOST_LINES}), headers=HEADERS)
 
     async def runs(_: Request) -> Response:
         listed = await run_in_threadpool(board.listed)

@@ -1,4 +1,4 @@
-"""What `sordino compare` keeps for a report: its table, and of each method the certificate and the first seed's metrics."""
+"""What `sordino compare` keeps: its table, and of each method the certificate and the first seed's metrics."""
 
 from __future__ import annotations
 

@@ -103,7 +103,14 @@ def _sweep(folder: Path) -> Listed:
 
 
 def _with_promise(
-    folder: Path, kind: Kind, stored: StoredRun, done: int, planned: int, finished: bool, measure: str, value: str | None
+    folder: Path,
+    kind: Kind,
+    stored: StoredRun,
+    done: int,
+    planned: int,
+    finished: bool,
+    measure: str,
+    value: str | None,
 ) -> Listed:
     total, settings = promised_total(stored.certificate), settings_of(stored.config)
     epsilon = "none" if total is None else wording.format_epsilon(total.epsilon)

@@ -70,7 +70,9 @@ def matrix_of(certificate: Certificate, members: Sequence[Member] = ()) -> Matri
 def _folded(observers: tuple[Observer, ...], lines: tuple[Line, ...], own: Sequence[Line]) -> Matrix:
     if len(own) <= MOST_CLIENTS:
         return Matrix(observers, (*lines, *own))
-    ranges = Line(f"each of {len(own)} clients", own[0].when, tuple(map(_worst, zip(*(o.cells for o in own), strict=True))))
+    ranges = Line(
+        f"each of {len(own)} clients", own[0].when, tuple(map(_worst, zip(*(o.cells for o in own), strict=True)))
+    )
     return Matrix(observers, (*lines, ranges), tuple(own))
 
 

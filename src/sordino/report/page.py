@@ -1,4 +1,4 @@
-"""A report as the templates take it: what everybody may see is separated here from what is computed from private data."""
+"""A report as the templates take it; what is computed from private data is marked, or left out."""
 
 from __future__ import annotations
 
@@ -45,6 +45,7 @@ class Chart:
             "unit": self.quantity.unit,
             "log": self.log,
             "bound": self.bound,
+            "private": self.private,
             "lines": [
                 {"name": name, "rounds": each.rounds, "values": each.values}
                 for name, each in zip(self.names, self.series, strict=True)
@@ -131,12 +132,9 @@ class Page:
 
 def page_of(subject: Subject, *, public: bool) -> Page:
     """Everything of a subject, or what may be shown to everybody."""
-    why = next((run.why_private for run in subject.runs if run.why_private is not None), None)
-    why = subject.grid.why_private if subject.grid else why
-    if len(subject.runs) > 1 and why is None:
-        why = wording.SEVERAL_RUNS
+    why = subject.grid.why_private if subject.grid else why_private(subject.runs)
     shows_measured = not (public and why)
-    drawn = _charts(subject, why)
+    drawn = charts_of(subject.runs, why)
     charts = tuple(chart for chart in drawn if not (public and chart.private))
     hidden = [chart.quantity.title for chart in drawn if chart.private] if public else []
     run = subject.runs[0]
@@ -198,14 +196,21 @@ def measured_of(rows: Sequence[Row]) -> tuple[str, str | None]:
 # --- Charts ----------------------------------------------------------------------------------------------------------
 
 
-def _charts(subject: Subject, why: str | None) -> list[Chart]:
-    runs = subject.runs[:MOST_LINES]
+def why_private(runs: Sequence[Shown]) -> str | None:
+    """Why what was measured in these runs is not for everybody; None where a guarantee covers it."""
+    reasons = [run.why_private for run in runs if run.why_private is not None]
+    return reasons[0] if reasons else wording.SEVERAL_RUNS if len(runs) > 1 else None
+
+
+def charts_of(runs: Sequence[Shown], why: str | None) -> list[Chart]:
+    """The charts of the first runs; `why` marks what was measured as private."""
+    runs = runs[:MOST_LINES]
     quantities = {each.key: each for run in runs for each in quantities_of(run.rows)}
     most = max(60, POINTS_OF_PAGE // max(1, len(runs) * len(quantities)))
     charts = []
     for quantity in quantities.values():
         found = [(run, series) for run in runs if (series := series_of(run.rows, quantity, min(most, 600))) is not None]
-        if not found or (len(found[0][1].rounds) < 2 and len(runs) == 1) or _says_nothing(quantity, found):
+        if not found or _says_nothing(quantity, found):
             continue
         series = tuple(each for _, each in found)
         bound = _bound(found[0][0].settings) if quantity.key == "mean_norm" else None

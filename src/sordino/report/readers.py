@@ -13,7 +13,18 @@ from sordino.privacy import wording
 from sordino.privacy.signing import VerifyingKey
 from sordino.report.comparison_file import ComparisonReader
 from sordino.report.study import StudyReader
-from sordino.report.subject import Digest, Grid, Point, Reader, Shown, Signature, Signed, Subject, planned_rounds, settings_of
+from sordino.report.subject import (
+    Digest,
+    Grid,
+    Point,
+    Reader,
+    Shown,
+    Signature,
+    Signed,
+    Subject,
+    planned_rounds,
+    settings_of,
+)
 from sordino.report.sweeps import RULES, rule_for
 from sordino.runs.agreement import Agreement, compare_run, was_run
 from sordino.runs.digests import digest_of_file
@@ -126,14 +137,17 @@ def _grid(table: Path, runs: Sequence[Shown]) -> tuple[Grid, Callable[[Point], f
         Point(row["point"], {key: _number(row[key]) for key in varied}, _measured(row, column)) for row in rows
     )
     why = next((run.why_private for run in runs if run.why_private), wording.SEVERAL_RUNS)
-    return Grid(varied, column, points, why), lambda point: (
-        math.inf if point.measured is None else -worth(point.measured)
-    )
+    return Grid(
+        varied, column, points, why
+    ), lambda point: math.inf if point.measured is None else -worth(point.measured)
 
 
 def _label(point: Point) -> str:
     """The point's number and its values, by the last words of their keys."""
-    values = (f"{key.rpartition('.')[2]} {value:g}" if isinstance(value, float) else value for key, value in point.values.items())
+    values = (
+        f"{key.rpartition('.')[2]} {value:g}" if isinstance(value, float) else value
+        for key, value in point.values.items()
+    )
     return f"{int(point.name):05d}: {', '.join(map(str, values))}"
 
 

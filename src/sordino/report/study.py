@@ -42,9 +42,7 @@ class StudyReader:
             Member(name, sum(last - first + 1 for first, last in part["rounds"]), _certificate(part))
             for name, part in stated["members"].items()
         )
-        worst = max(
-            (each for each in members if each.certificate is not None), key=_largest_epsilon, default=None
-        )
+        worst = max((each for each in members if each.certificate is not None), key=_largest_epsilon, default=None)
         if worst is None or worst.certificate is None:
             raise InvalidInput("run", str(path), "is a study in which nobody sent anything: there is nothing to report")
         rows = list(_rows(path / JOURNAL))

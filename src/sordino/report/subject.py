@@ -156,7 +156,9 @@ def read_subject(paths: Sequence[Path], readers: Sequence[Reader]) -> Subject:
         return subjects[0]
     for path, subject in zip(paths, subjects, strict=True):
         if subject.kind != "run":
-            raise InvalidInput("run", str(path), f"is a {subject.kind}: a report has several runs, or one {subject.kind}")
+            raise InvalidInput(
+                "run", str(path), f"is a {subject.kind}: a report has several runs, or one {subject.kind}"
+            )
     return Subject("runs", f"{len(subjects)} runs", tuple(run for subject in subjects for run in subject.runs))
 
 

@@ -1,4 +1,4 @@
-"""The words of a report's picture: how much an observer may learn, in a cell of a table, and what is not for everybody."""
+"""The words of a report's picture: how much an observer may learn, in a cell, and what is not for everybody."""
 
 from __future__ import annotations
 

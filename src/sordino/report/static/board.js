@@ -26,8 +26,8 @@
     const name = element("td", run.name);
     if (run.kind !== "run") name.append(" ", element("span", run.kind, "small"));
     const rounds = element("td", null, "state", run.finished ? "done" : "going");
-    rounds.textContent = `${run.done} / ${run.planned}`;
-    if (!run.finished) rounds.append(progress(run));
+    rounds.textContent = run.kind === "damaged" ? "" : `${run.done} / ${run.planned}`;
+    if (!run.finished && run.kind !== "damaged") rounds.append(progress(run));
     const report = element("td", null, "hide-small");
     if (run.kind !== "damaged") {
       const link = element("a", "report");
@@ -39,10 +39,10 @@
     const value = run.value == null ? "" : `${run.value}`;
     const measured = element("td", value, "number");
     measured.title = run.measure;
-    const epsilon = element("td", run.against ? `${run.epsilon} (${run.against})` : run.epsilon);
+    const epsilon = element("td", run.against ? `${run.epsilon} (${run.against})` : run.epsilon, "hide-small");
     epsilon.title = run.epsilon_of;
     line.append(name, element("td", run.task, "hide-small"), element("td", run.method, "hide-small"), rounds, epsilon, report, measured);
-    if (run.kind === "damaged") line.title = run.note;
+    if (run.note) line.title = run.note;
     return line;
   }
 
