@@ -72,9 +72,8 @@ def certify_command(
     from sordino.runs.store import point_folders
 
     if format is not None:
-        require(
-            sign is None and delta is None and not json, "format", format.value, "takes no other option but --verify"
-        )
+        alone = sign is None and delta is None and not json
+        require(alone, "format", format.value, "takes no other option but --verify")
         print(_exported(run, format, None if verify is None else _verifying_key(verify)), end="")
         return
     require(sign is None or verify is None, "verify", str(verify), "sign first, and verify with another command")

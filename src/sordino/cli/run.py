@@ -11,12 +11,14 @@ from sordino.cli.certify import SignWith, signing_key
 from sordino.cli.output import File, Json, Set, print_json, require_folder, show, show_with_certificate
 from sordino.cli.progress import live_progress, working
 from sordino.cli.sweep import Models, run_sweep, show_sweep_plan
+from sordino.cli.tracking import Sending, Track, TrackPrivate, tracking
 from sordino.config import Config, load_sweep
 from sordino.errors import require
 from sordino.privacy.wording import MOST_CLIENTS
 
 if TYPE_CHECKING:
     from sordino.privacy.signing import SigningKey
+    from sordino.runs.point import Row
 
 
 def plan_command(file: File, set: Set = None, json: Json = False) -> None:
@@ -46,6 +48,8 @@ def run_command(
         Models | None, typer.Option(help="Points of a sweep whose models are kept: best if left out.")
     ] = None,
     sign: SignWith = None,
+    track: Track = None,
+    track_private: TrackPrivate = False,
     json: Json = False,
 ) -> None:
     """Train; writes metrics, certificate, ledger, checkpoint, model and a picture to runs/<name>/.
@@ -57,25 +61,48 @@ def run_command(
     sweep = load_sweep(file, tuple(set or ()))
     key = None if sign is None else signing_key(sign)
     require_folder("runs", runs)
+    require(track is not None or not track_private, "track-private", True, "says what is sent with --track: give both")
     if sweep.varied:
+        require(track is None, "track", track, "is for a single run: a sweep has a table")
         run_sweep(sweep, folder, best, models or Models.BEST, key, as_json=json)
         return
     for field, value in (("best", best), ("models", models)):
         require(value is None, field, value, "is for sweeps: give a key of the file a list or a grid of values")
-    run_alone(sweep.points[0].config, folder, resume, key, as_json=json)
+    sending = None
+    if track is not None:
+        from sordino.report.tracking import require_tracker
+
+        require_tracker(track)
+        sending = Sending(track, track_private)
+    run_alone(sweep.points[0].config, folder, resume, key, sending, as_json=json)
 
 
-def run_alone(config: Config, folder: Path, resume: bool, key: SigningKey | None = None, *, as_json: bool) -> None:
+def run_alone(
+    config: Config,
+    folder: Path,
+    resume: bool,
+    key: SigningKey | None = None,
+    sending: Sending | None = None,
+    *,
+    as_json: bool,
+) -> None:
     """Run a file that stands for one run, sign it if there is a key, and show what came of it."""
     from sordino.report.curves import measure_of, plot_history
     from sordino.runs import simulate
     from sordino.runs.names import CERTIFICATE
+    from sordino.runs.point import Point
 
     given = config.file.run.model_dump(exclude={"rounds", "cohort"}) | {"config": config.changed}
     with working("reading data and planning"):
         plan, task = config.plan(), config.task()
         resolved = config.resolve(plan, task)
-    with live_progress(plan.rounds) as progress:
+    promised = Point(plan, config.file.run.seed, resolved).certificate
+    with live_progress(plan.rounds) as show_row, tracking(sending, promised, folder) as send_row:
+
+        def progress(row: Row) -> None:
+            show_row(row)
+            send_row(row)
+
         run = simulate(plan, task, **given, resolved=resolved, folder=folder, resume=resume, progress=progress)
     measure = measure_of(run.history[-1])[0]
     picture = folder / f"{measure}.png"

@@ -12,7 +12,7 @@ from sordino.errors import SordinoError, require
 from sordino.privacy import wording
 from sordino.report.page import measured_of, promised_total
 from sordino.report.readers import TABLE
-from sordino.report.study import DESCRIPTION, STATUS
+from sordino.report.study import DESCRIPTION, STATEMENT, STATUS
 from sordino.report.subject import planned_rounds, settings_of
 from sordino.runs.agreement import was_run
 from sordino.runs.names import ENVIRONMENT, LEDGER, METRICS, POINTS
@@ -27,16 +27,16 @@ class Listed:
 
     name: str
     kind: Kind
-    task: str
-    method: str
-    done: int  # rounds, or points of a sweep
-    planned: int
-    finished: bool
-    epsilon: str  # of all planned rounds
-    against: str
-    epsilon_of: str  # unit, relation, observer, delta, accountant and assumptions
-    measure: str
-    value: str | None  # None if nothing was measured, or it is not for everybody
+    task: str = ""
+    method: str = ""
+    done: int = 0  # rounds, or points of a sweep
+    planned: int = 0
+    finished: bool = False
+    epsilon: str = ""  # of all planned rounds
+    against: str = ""
+    epsilon_of: str = ""  # unit, relation, observer, delta, accountant and assumptions
+    measure: str = ""
+    value: str | None = None  # None if nothing was measured, or it is not for everybody
     note: str = ""
 
     @property
@@ -74,7 +74,7 @@ def listed_run(folder: Path, *, public: bool = False) -> Listed:
             return _study(folder)
         return _sweep(folder) if (folder / POINTS).is_dir() else _run(folder, public)
     except (SordinoError, OSError, ValueError, KeyError) as error:
-        return Listed(folder.name, "damaged", "", "", 0, 0, False, "", "", "", "", None, str(error))
+        return Listed(folder.name, "damaged", note=str(error))
 
 
 def _holds_something(folder: Path) -> bool:
@@ -97,7 +97,7 @@ def _sweep(folder: Path) -> Listed:
     begun = [RunStore.read(point) for point in points if (point / ENVIRONMENT).exists()]
     done = sum(stored.finished for stored in begun)
     if not begun:
-        return Listed(folder.name, "sweep", "", "", 0, len(points), False, "", "", "", "", None)
+        return Listed(folder.name, "sweep", planned=len(points))
     finished = done == len(points) and (folder / TABLE).exists()
     return _with_promise(folder, "sweep", begun[0], done, len(points), finished, "", None)
 
@@ -133,22 +133,20 @@ def _with_promise(
 def _study(folder: Path) -> Listed:
     description = json.loads((folder / DESCRIPTION).read_bytes())
     settings = settings_of(description.get("file"))
-    status = json.loads((folder / STATUS).read_bytes()) if (folder / STATUS).exists() else {}
+    status: dict[str, Any] = json.loads((folder / STATUS).read_bytes()) if (folder / STATUS).exists() else {}
     measure, value = measured_of([status["measured"]]) if status.get("measured") else ("", None)
+    planned = int(status["rounds"]) if "rounds" in status else int(settings.get("run", {}).get("rounds", 0))
     return Listed(
-        folder.name,
-        "study",
-        str(settings.get("task", {}).get("name", "")),
-        str(settings.get("algorithm", {}).get("name", "")),
-        int(status.get("round", 0)),
-        int(status.get("rounds", settings.get("run", {}).get("rounds", 0))),
-        (folder / "certificate.dsse.json").exists(),
-        "",
-        "",
-        "",
-        measure,
-        value,
-        str(status.get("state", "")),
+        name=folder.name,
+        kind="study",
+        task=str(settings.get("task", {}).get("name", "")),
+        method=str(settings.get("algorithm", {}).get("name", "")),
+        done=int(status.get("round", 0)),
+        planned=planned,
+        finished=(folder / STATEMENT).exists(),
+        measure=measure,
+        value=value,
+        note=str(status.get("state", "")),
     )
 
 

@@ -212,12 +212,12 @@ def charts_of(runs: Sequence[Shown], why: str | None) -> list[Chart]:
         found = [(run, series) for run in runs if (series := series_of(run.rows, quantity, min(most, 600))) is not None]
         if not found or _says_nothing(quantity, found):
             continue
-        series = tuple(each for _, each in found)
+        drawn = tuple(each for _, each in found)
         bound = _bound(found[0][0].settings) if quantity.key == "mean_norm" else None
         private = quantity.on_records or (why is not None and quantity.key not in ("epsilon", "used", "seconds"))
-        log = quantity.log and _spans_decades(series)
-        still = lines_of(series, bound, log=log)
-        charts.append(Chart(quantity, tuple(run.name for run, _ in found), series, private, bound, log, still))
+        log = quantity.log and _spans_decades(drawn)
+        still = lines_of(drawn, bound, log=log)
+        charts.append(Chart(quantity, tuple(run.name for run, _ in found), drawn, private, bound, log, still))
     return charts
 
 

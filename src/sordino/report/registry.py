@@ -1,7 +1,7 @@
 """An entry for the registry of deployments of differential privacy (OpenDP, proposed to be hosted by NIST).
 
-The fields are those of `schemas/deployments-schema.yaml` in github.com/opendp/deployments-registry-data, as of July 2026.
-What a run does not know says TO FILL.
+The fields are those of `schemas/deployments-schema.yaml` in github.com/opendp/deployments-registry-data as of July
+2026. What a run does not know says TO FILL.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class _Dumper(yaml.SafeDumper):
     """Texts of several lines as blocks, which people can edit."""
 
 
-def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+def _text(dumper: _Dumper, text: str) -> object:
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
 
 

@@ -237,9 +237,12 @@ class Bar:
 
 def bars_of(rows: Sequence[dict[str, object]]) -> list[Bar]:
     """A bar for each method; those with a run that diverged are left out."""
-    found = [(str(row["method"]), *(_finite(row[key]) for key in ("mean", "low", "high"))) for row in rows]
-    known = [(name, mean, low, high) for name, mean, low, high in found if mean is not None]
-    ends = [value for _, *values in known for value in values if value is not None]
+    known = [
+        (str(row["method"]), mean, _finite(row["low"]), _finite(row["high"]))
+        for row in rows
+        if (mean := _finite(row["mean"])) is not None
+    ]
+    ends = [value for _, mean, low, high in known for value in (mean, low, high) if value is not None]
     if not ends:
         return []
     least, most = min(ends), max(ends)

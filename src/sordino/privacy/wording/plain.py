@@ -140,7 +140,7 @@ def glossary(guarantees: Sequence[Guarantee]) -> str:
     """One clause for each term of the guarantees' lines."""
     unit = " or ".join(dict.fromkeys(guarantee.unit for guarantee in guarantees))
     meanings: dict[str, str] = {
-        **ROLES,
+        **{str(observer): role for observer, role in ROLES.items()},
         "one round": f"the figure of a single round (a {unit} that is used in several has the figure over all rounds)",
         Relation.ADD_REMOVE: f"compares the data with and without one {unit}",
         Relation.ZERO_OUT: f"compares one {unit}'s contribution with none (how many there are is public)",
