@@ -37,7 +37,7 @@ class StudyReader:
         try:
             stated = verify(_object(path / STATEMENT), key, PREDICATE_TYPE)["predicate"]
         except SignatureError as error:
-            raise InvalidInput("run", str(path / STATEMENT), f"{error.message}: restore it") from None
+            raise InvalidInput("run", str(path / STATEMENT), error.message) from None
         members = tuple(
             Member(name, sum(last - first + 1 for first, last in part["rounds"]), _certificate(part))
             for name, part in stated["members"].items()
