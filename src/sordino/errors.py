@@ -49,6 +49,10 @@ class LedgerError(SordinoError):
     """The ledger is damaged, in use by another process, or not there."""
 
 
+class LedgerInUse(LedgerError):
+    """Another process writes to the ledger."""
+
+
 class BudgetExceeded(SordinoError):
     """The next release would spend more than the budget allows; nothing was released."""
 

@@ -292,6 +292,14 @@ class Method:
         """The largest norm that a message of this round may have; None where nothing caps it."""
         return None if self.bound is None else self.bound.limit
 
+    def round_of(self, received: PyTree) -> Scalar | None:
+        """The number of the round that clients receive and act by, from 0 on; None where they receive none."""
+        return None
+
+    def side_range(self) -> tuple[float, float] | None:
+        """The least and the largest side scalar that a client sends; None if there are none."""
+        return None
+
     def after_noise(self, received: PyTree, before: PyTree, after: PyTree, sent: Vector) -> PyTree:
         """A client's state once its message was `sent`; only methods that remember noise change `after`."""
         return after

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from sordino.deploy.entropy import Words
 from sordino.deploy.flower.credentials import make_node_key
 from sordino.deploy.node import Node
 from sordino.deploy.seam import Reason, Reply
 from sordino.deploy.server import Server
 from sordino.deploy.server_study import ServerStudy
 from sordino.deploy.settings import read_node_file, read_server_file
+from sordino.deploy.statements import Used, server_statement
+from sordino.deploy.study import Description, Member, Study, as_arrays
+from sordino.deploy.wire import NO_STUDY, Frame, Kind, pack_arrays, peek, seal
+from sordino.privacy.signing import SigningKey, read_signing_key, read_verifying_key, sign
 
 NAMES = ("east", "north", "west")
 SIZES = (6, 9, 5)
@@ -59,6 +65,11 @@ seed = 0
 [privacy]
 """
 
+LOCAL = CLIENT_STUDY + 'trust = "local"\nepsilon = 8.0\ndelta = 1e-3\n'
+CENTRAL = CLIENT_STUDY + 'trust = "central"\nrelation = "zero-out"\nepsilon = 8.0\ndelta = 1e-3\n'
+NONE = CLIENT_STUDY + 'mechanism = "none"\n'
+CLIENTS = {"unit": "client", "relation": "zero-out"}  # rules of nodes that accept these
+
 NODE_FILE = """\
 name = "{name}"
 port = 19000
@@ -83,8 +94,9 @@ measure = "{measure}"
 
 [accept]
 methods = [{methods}]
-mechanisms = ["gaussian", "qtdl", "binomial", "privunit"]
-trust = ["local", "central", "none"]
+mechanisms = [{mechanisms}]
+trust = [{trust}]
+most_rounds = {most_rounds}
 smallest_noise = {smallest_noise}
 largest_message_epsilon = 100.0
 largest_bound = {largest_bound}
@@ -99,6 +111,9 @@ DEFAULTS = {
     "delta": 1e-3,
     "measure": "gaussian",
     "methods": METHODS,
+    "mechanisms": '"gaussian", "qtdl", "binomial", "privunit"',
+    "trust": '"local", "central", "none"',
+    "most_rounds": 100,
     "smallest_noise": 0.01,
     "largest_bound": 10.0,
     "pause": 0.0,
@@ -202,3 +217,94 @@ class Clinics:
 
     def run(self, text: str = RECORD_STUDY, name: str = "trial", **options: Any) -> ServerStudy:
         return self.server(**options).begin(self.write_study(text), name)
+
+
+def study_of(
+    text: str,
+    folder: Path,
+    *,
+    names: Sequence[str] = NAMES,
+    sizes: Sequence[int] | None = None,
+    features: int = FEATURES,
+) -> Study:
+    """A study without nodes: what each side resolves from its description."""
+    counts = sizes if sizes is not None else [None] * len(names)
+    members = [Member(name, f"key of {name}", count) for name, count in zip(names, counts, strict=True)]
+    return Study.resolve(Description.new("trial", text, (features,), 2, members, "key of the server"), folder)
+
+
+def seeded_words(seed: int | Sequence[int] = 0) -> Words:
+    """Words that repeat themselves, for tests alone."""
+    rng = np.random.default_rng(seed)
+    return lambda shape: rng.integers(0, 2**32, shape, dtype=np.uint32)
+
+
+class Caller:
+    """Asks single nodes what their server would ask, one request at a time.
+
+    Args:
+      clinics: whose key files are used.
+      text: of the study's run file.
+      counts: numbers of records, for a study that protects records.
+      changes: of the description, which its digest and the server's signature cover.
+    """
+
+    def __init__(
+        self, clinics: Clinics, text: str, *, counts: Sequence[int] | None = None, resolve: bool = True, **changes: Any
+    ) -> None:
+        server = clinics.folder / "server"
+        self.key = read_signing_key(server / "server.key")
+        sizes: Sequence[int | None] = counts if counts is not None else [None] * len(clinics.names)
+        members = [
+            Member(name, read_verifying_key(server / f"{name}.pub").line, size)
+            for name, size in zip(clinics.names, sizes, strict=True)
+        ]
+        made = Description.new("trial", text, (FEATURES,), 2, members, self.key.public.line)
+        self.description = replace(made, **changes)
+        if resolve:  # a node may be asked for what no server can resolve
+            self.study = Study.resolve(self.description, clinics.folder / f"caller-{self.description.id}")
+
+    def request(
+        self,
+        kind: Kind,
+        round: int = 0,
+        body: bytes = b"",
+        *,
+        study: bytes | None = None,
+        key: SigningKey | None = None,
+    ) -> bytes:
+        named = self.description.digest if study is None else study
+        return seal(Frame(kind, named, round, "server", body), key or self.key)
+
+    def ask(self, node: Node, kind: Kind, round: int = 0, body: bytes = b"", **options: Any) -> Frame | Reason:
+        """The signed answer, or the reason of a refusal."""
+        return answer_of(node.handle(self.request(kind, round, body, **options)))
+
+    def describe(self, node: Node) -> Frame | Reason:
+        return self.ask(node, Kind.DESCRIBE, 0, self.description.file.encode(), study=NO_STUDY)
+
+    def start(self, node: Node) -> Frame | Reason:
+        return self.ask(node, Kind.START, 0, self.description.data)
+
+    def arrays(self, shift: float = 0.0) -> list[np.ndarray]:
+        """What a request of the first round holds, with the model moved."""
+        method = self.study.rules.method
+        return as_arrays(method.broadcast(method.init_server(self.study.initial() + shift)))
+
+    def round(self, node: Node, round: int, shift: float = 0.0) -> Frame | Reason:
+        return self.ask(node, Kind.ROUND, round, pack_arrays(self.arrays(shift)))
+
+    def finish(self, node: Node, name: str, used: Used, rounds: int) -> Frame | Reason:
+        stated = sign(server_statement(self.study, {name: used}, rounds, "0" * 64), self.key)
+        return self.ask(node, Kind.FINISH, rounds, json.dumps(stated).encode())
+
+
+def answer_of(data: bytes) -> Frame | Reason:
+    """A node's frame; the reason where it refuses."""
+    frame = peek(data, 1 << 24)
+    return Reason(frame.body[0]) if frame.kind is Kind.REFUSED else frame
+
+
+def body_of(answer: Frame | Reason) -> bytes:
+    assert isinstance(answer, Frame), answer
+    return answer.body

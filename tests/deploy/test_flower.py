@@ -172,7 +172,7 @@ def test_a_node_that_fails_is_lost_and_says_nothing(
         replies = exchange(6, {"east": b"x", "nobody": b"x"}, LONG)
     finally:
         deployment.handles["east"] = name_and_request("east")
-    assert replies == {"east": Reason.LOST, "nobody": Reason.LOST}
+    assert replies == {"east": Reason.SILENT, "nobody": Reason.LOST}
     said = [record.getMessage() for record in caplog.records if record.name == "sordino.deploy.flower.exchange"]
     assert said
     assert "secret" not in " ".join(said)

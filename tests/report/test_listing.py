@@ -133,7 +133,7 @@ def studied(home, tmp_path) -> Path:
     (folder / study.DESCRIPTION).write_text(
         json.dumps({"name": "clinics", "server": key.public.line, "file": RUN_FILE})
     )
-    lines = [server_study.RoundLine(n, {"north": "e"}, {}, 1.5, {"accuracy": 0.1 * n}) for n in (1, 2)]
+    lines = [server_study.RoundLine(n, {"north": "e"}, {}, [], 1.5, {"accuracy": 0.1 * n}) for n in (1, 2)]
     (folder / study.JOURNAL).write_bytes(b"".join(line.to_bytes() for line in lines))
     (folder / study.STATUS).write_text(json.dumps({"round": 2, "rounds": 2, "state": "done", "measured": {}}))
     return folder
@@ -141,7 +141,7 @@ def studied(home, tmp_path) -> Path:
 
 def test_the_report_of_a_study(studied):
     found = read_subject([studied], readers())
-    assert [(member.name, member.rounds) for member in found.members] == [("north", 2), ("south", 1), ("west", 0)]
+    assert [(member.name, member.rounds) for member in found.members] == [("north", 2), ("south", 2), ("west", 0)]
     text = report(studied)
     assert all(name in text for name in ("north", "south", "west", "sent nothing"))
     (listed,) = list_runs(studied.parent)

@@ -59,6 +59,7 @@ from sordino.types import (
     Observer,
     PlanContext,
     Privacy,
+    PyTree,
     Scalar,
     Vector,
     Warning,
@@ -143,6 +144,9 @@ class ErrorFeedback(Method):
         if self.top_k is not None:
             _require_top_k(self.top_k, context.d)
         return dataclasses.replace(self, clients=float(context.clients), start=self.start.resolve(context))
+
+    def round_of(self, received: PyTree) -> Scalar:
+        return received.k
 
     def limit(self, received: Broadcast, numbers: ClientNumbers | None) -> Scalar | None:
         return self.start.limit(received.k, self._Phi)

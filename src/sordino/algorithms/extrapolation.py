@@ -143,6 +143,12 @@ class Extrapolating(Method):
     def side_noise_std(self) -> Scalar | None:
         return None if self.step_size is None else self.step_size.noise_std
 
+    def side_range(self) -> tuple[float, float] | None:
+        """Squared norms."""
+        if self.side_noise_std() is None or self.measured is None:
+            return None
+        return 0.0, float(jnp.float32(self.measured.limit) ** 2)
+
     def side_figures(self) -> dict[str, float]:
         std = None if self.step_size is None else self.step_size.noise_std
         return {} if std is None else {"step_size_noise_std": float(std)}

@@ -34,6 +34,7 @@ from sordino.algorithms.local import ClientData, LocalTraining
 from sordino.algorithms.schedules import StepSize, as_schedule, constant, require_positive
 from sordino.algorithms.server import OUTPUTS, NamedStep, OptaxStep, Output, ServerOptimiser, ServerStep, server_step
 from sordino.bounding import AdaptiveClip
+from sordino.bounding.adaptive_clip import INDICATORS
 from sordino.errors import InvalidInput, require
 from sordino.pytrees import pytree
 from sordino.types import (
@@ -124,6 +125,9 @@ class FedAvg(Extrapolating):
             require_positive(self.local.lr, context.rounds, "local_lr")
         return dataclasses.replace(self, step_size=self.resolved_step_size(context))
 
+    def round_of(self, received: PyTree) -> Scalar:
+        return received.k
+
     def limit(self, received: Broadcast, numbers: ClientNumbers | None) -> Scalar | None:
         return super().limit(received, numbers) if received.bound is None else received.bound.limit
 
@@ -135,6 +139,9 @@ class FedAvg(Extrapolating):
 
     def side_noise_std(self) -> Scalar | None:
         return self.bound.indicator_noise_std if isinstance(self.bound, AdaptiveClip) else super().side_noise_std()
+
+    def side_range(self) -> tuple[float, float] | None:
+        return INDICATORS if isinstance(self.bound, AdaptiveClip) else super().side_range()
 
     def noise_scale(self, state: ServerState) -> Scalar:
         """An adaptive bound over its first value: noise on the sum grows and shrinks with it."""

@@ -93,15 +93,15 @@ class RecordGradients:
 
     def draw(self, key: Key, r: jax.Array, data: ClientData) -> Batch:
         """K_i records: a fresh sample in every round, or in one pass the next ones of a public order."""
-        numbers, place = numbers_of(data), jnp.arange(self.largest)
+        numbers, place = numbers_of(data), jnp.arange(min(self.largest, data.largest))
         if self.draws == WITH:
-            batch = data.take(jax.random.randint(key, (self.largest,), 0, data.size))
+            batch = data.take(jax.random.randint(key, place.shape, 0, data.size))
             return batch._replace(weight=batch.weight * (place < numbers.batch))
         at = place
         if self.one_pass:
             key = jax.random.fold_in(key_of(0), numbers.client)
             at = r * numbers.batch + place
-        inside = at < data.largest  # one pass ends with the last record: a place beyond it has weight 0
+        inside = (at >= 0) & (at < data.largest)  # one pass ends with the last record: a place beyond it has weight 0
         batch = data.take(data.shuffled(key)[jnp.where(inside, at, 0)])
         return batch._replace(weight=batch.weight * inside * (place < numbers.batch))
 
@@ -163,6 +163,9 @@ class RecordMethod(Method):
         largest = int(records_of(context)[0].batch.max())
         gradients = RecordGradients(largest, self.options.one_pass, self.options.draws)
         return dataclasses.replace(self, gradients=gradients, options=None)
+
+    def round_of(self, received: PyTree) -> Scalar:
+        return received.r
 
     def limit(self, received: PyTree, numbers: ClientNumbers | None) -> Scalar | None:
         assert numbers is not None

@@ -45,6 +45,7 @@ from sordino.types import (
     Method,
     PlanContext,
     Privacy,
+    PyTree,
     Relation,
     Scalar,
     Vector,
@@ -98,6 +99,9 @@ class ControlVariates(Method):
 
     def broadcast(self, state: ServerState) -> Broadcast:
         return Broadcast(state.x, state.c, state.k)
+
+    def round_of(self, received: PyTree) -> Scalar:
+        return received.k
 
     def params(self, state: ServerState) -> Vector:
         return state.output.iterate

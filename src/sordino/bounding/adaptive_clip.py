@@ -35,6 +35,8 @@ from sordino.privacy.gaussian import compose_mu
 from sordino.pytrees import pytree
 from sordino.types import BoundInfo, Relation, Scalar, Unit
 
+INDICATORS = (-0.5, 0.5)  # least and largest b_i - 1/2
+
 
 @pytree
 @dataclass(frozen=True)

@@ -6,9 +6,10 @@ import os
 import sys
 from typing import NoReturn
 
-__all__ = ["main"]
+__all__ = ["main", "stopped"]
 
 STOPPED = 130  # the exit status of what Ctrl-C has ended
+HOW_TO_GO_ON = "stopped: a run goes on with --resume; sweeps and reproduce with the same command"
 
 
 def main() -> None:
@@ -16,7 +17,7 @@ def main() -> None:
     try:
         _run()
     except KeyboardInterrupt:
-        _stopped()
+        stopped()
 
 
 def _run() -> None:
@@ -28,13 +29,14 @@ def _run() -> None:
     try:
         code = app(standalone_mode=False) or 0
         if code == STOPPED:  # what typer makes of Ctrl-C
-            _stopped()
+            stopped()
         sys.stdout.flush()  # a full disk is noticed here, not while the interpreter ends
         sys.exit(code)
     except click.exceptions.Abort:
-        _stopped()
+        stopped()
     except click.exceptions.NoArgsIsHelpError as error:
-        print(error.ctx.get_help() if error.ctx else "see sordino --help")
+        if error.message:  # typer has printed it already where rich is installed
+            print(error.message)
         sys.exit(0)
     except click.ClickException as error:
         _fail(_one_line(error))
@@ -56,9 +58,9 @@ def _run() -> None:
         _fail(f"there is not enough memory ({str(error).splitlines()[0]}): use a smaller model, batch or chunk")
 
 
-def _stopped() -> NoReturn:
+def stopped(words: str = HOW_TO_GO_ON) -> NoReturn:
     """Ctrl-C. What is computed in other threads would crash an interpreter that takes itself apart: leave at once."""
-    print("stopped: a run goes on with --resume; sweeps and reproduce with the same command", file=sys.stderr)
+    print(words, file=sys.stderr)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(STOPPED)

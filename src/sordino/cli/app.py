@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import sordino
-from sordino.cli import account, audit, bench, board, certify, compare, data, demo, report, reproduce, run
+from sordino.cli import account, audit, bench, board, certify, compare, data, demo, deploy, report, reproduce, run
 
 app = typer.Typer(
     name="sordino",
@@ -35,6 +35,7 @@ def _root(
 
 app.add_typer(account.app, name="account")
 app.add_typer(data.app, name="data")
+app.add_typer(deploy.app, name="deploy")
 app.command("run")(run.run_command)
 app.command("plan")(run.plan_command)
 app.command("certify")(certify.certify_command)

@@ -52,7 +52,9 @@ class Checked(NamedTuple):
 
 
 def certify_command(
-    run: Annotated[Path, typer.Argument(help="The folder of a run, a sweep or one of its points, or a ledger file.")],
+    run: Annotated[
+        Path, typer.Argument(help="Folder of a run, a sweep or a point; a ledger; or a signed FILE.dsse.json.")
+    ],
     delta: Annotated[float | None, typer.Option(help="delta; the one that the ledger names, if left out.")] = None,
     sign: SignWith = None,
     verify: Annotated[
@@ -66,8 +68,10 @@ def certify_command(
 ) -> None:
     """Recompute from the ledger what has been spent, and compare all files of the run with it.
 
+    Of a statement that a node or a server of a deployment has signed, --verify checks the signature.
     The exit code is 1 if certificate, ledger, model, run file, metrics, environment or signature disagree.
     """
+    from sordino.cli.statement import SUFFIX, show_statement
     from sordino.runs.agreement import was_run
     from sordino.runs.store import point_folders
 
@@ -75,6 +79,10 @@ def certify_command(
         alone = sign is None and delta is None and not json
         require(alone, "format", format.value, "takes no other option but --verify")
         print(_exported(run, format, None if verify is None else _verifying_key(verify)), end="")
+        return
+    if run.name.endswith(SUFFIX) and not run.is_dir():
+        require(sign is None and delta is None, "run", str(run), "is signed already: --verify alone goes with it")
+        show_statement(run, None if verify is None else _verifying_key(verify), as_json=json)
         return
     require(sign is None or verify is None, "verify", str(verify), "sign first, and verify with another command")
     signing = None if sign is None else signing_key(sign)

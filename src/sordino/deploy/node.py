@@ -13,7 +13,9 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 import shutil
+import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -22,18 +24,25 @@ from typing import Self
 
 from sordino.config import load_config
 from sordino.deploy.entropy import Words, os_words
-from sordino.deploy.node_study import LEDGER, OWN_STATEMENT, SERVER_STATEMENT, Answer, NodeStudy, entries_of, releases
+from sordino.deploy.node_study import LEDGER, OWN_STATEMENT, SERVER_STATEMENT, Answer, NodeStudy, entries_of
 from sordino.deploy.records import read_records
-from sordino.deploy.rulebook import Refusal, released, require_accepted, require_budget, require_own_description
+from sordino.deploy.rulebook import (
+    Refusal,
+    released,
+    require_accepted,
+    require_accepted_plan,
+    require_budget,
+    require_own_description,
+)
 from sordino.deploy.seam import Reason
 from sordino.deploy.settings import DAY, NodeFile, read_node_file
-from sordino.deploy.spending import Spending, seconds
+from sordino.deploy.spending import Spending, counted_releases, seconds
 from sordino.deploy.statements import SERVER_STATEMENT as SERVER_TYPE
 from sordino.deploy.statements import faults_of, node_statement
-from sordino.deploy.study import LONGEST_DESCRIPTION, Description, Study, as_arrays, protects_records, same_shapes
+from sordino.deploy.study import LONGEST_DESCRIPTION, Description, Study, as_arrays, protects_records
 from sordino.deploy.turn import Training
-from sordino.deploy.wire import Frame, Kind, WireError, peek, seal, unpack_arrays, unseal
-from sordino.errors import InvalidInput, LedgerError, SordinoError, require
+from sordino.deploy.wire import Frame, Kind, WireError, seal, unpack_arrays, unseal
+from sordino.errors import InvalidInput, LedgerError, LedgerInUse, SordinoError, require
 from sordino.files import held, sync_folder, write_atomically
 from sordino.privacy.ledger import read_ledger
 from sordino.privacy.signing import SignatureError, read_signing_key, read_verifying_key, sign, verify
@@ -68,6 +77,7 @@ class Node:
         self._studies: dict[bytes, NodeStudy] = {}
         self._training: dict[bytes, Training] = {}
         self._answered: dict[bytes, float] = {}  # when a study was last answered
+        self._turn = threading.Lock()  # one request at a time, whatever the transport does
         with ExitStack() as resources:
             (self.state / STUDIES).mkdir(parents=True, exist_ok=True)
             in_use = InvalidInput("state", str(self.state), "another process uses it: end that one first")
@@ -97,14 +107,17 @@ class Node:
 
     def handle(self, data: bytes) -> bytes:
         """The signed answer to a request; a refusal where the node does not answer. Nothing raises."""
-        study, round = bytes(32), 0
+        with self._turn:
+            return self._handle(data)
+
+    def _handle(self, data: bytes) -> bytes:
         try:
-            asked = peek(data, self._most)
-            study, round = asked.study, asked.round
-            try:
-                frame = unseal(data, self.server_key, self._most)
-            except WireError as error:
-                raise Refusal(Reason.UNKNOWN_SERVER, str(error)) from None
+            frame = unseal(data, self.server_key, self._most)
+        except WireError as error:
+            log.warning("a request that is not the server's is not answered: %s", error)
+            return b""  # a signed answer could be played to the server
+        study, round = frame.study, frame.round
+        try:
             kind, body = self._answer(frame)
             return self._seal(kind, study, round, body)
         except (Refusal, WireError) as error:
@@ -112,12 +125,12 @@ class Node:
             reason = error.reason
         except (LedgerError, OSError) as error:
             log.error("round %d of study %s is refused, nothing was sent: %s", round, study.hex()[:8], error)
-            reason = Reason.BUSY if "in use" in str(error) else Reason.STORAGE
+            reason = Reason.BUSY if isinstance(error, LedgerInUse) else Reason.STORAGE
             self._forget(study)  # its ledger accepts nothing more; the next request opens it anew
         except Exception:
             log.exception("round %d of study %s failed, nothing was sent", round, study.hex()[:8])
             reason = Reason.FAILED
-        return self._seal(Kind.REFUSED, study, round, bytes([reason]))
+        return self._seal(Kind.REFUSED, study, round, bytes([reason]) + hashlib.sha256(data).digest())
 
     def _seal(self, kind: Kind, study: bytes, round: int, body: bytes) -> bytes:
         return seal(Frame(kind, study, round, self.settings.name, body), self.key)
@@ -136,27 +149,20 @@ class Node:
 
     def _describe(self, frame: Frame) -> bytes:
         """Public facts for a run file: shape and classes, and under replace-one the number of records."""
-        path = self.state / "asked.toml"
-        write_atomically(path, frame.body)
-        try:
-            config = load_config(path)
-            counts = protects_records(config)
-        except SordinoError as error:
-            raise Refusal(Reason.PLAN, str(error)) from None
-        name = config.file.algorithm.name
-        if name not in self.settings.accept.methods:
-            raise Refusal(Reason.METHOD, f"method {name}: accepted are {', '.join(self.settings.accept.methods)}")
+        if len(frame.body) > LONGEST_DESCRIPTION:
+            raise Refusal(Reason.TOO_LARGE, f"a run file of {len(frame.body)} bytes")
         facts = {
             "shape": list(self.records.x.shape[1:]),
             "classes": self.settings.data.classes,
-            "records": len(self.records.y) if counts else None,
+            "records": len(self.records.y) if self._counts(frame.body) else None,
         }
         return json.dumps(facts, sort_keys=True).encode()
 
     def _start(self, frame: Frame) -> bytes:
         """Resolve the plan from the public description, check it against the node's rules, and take part."""
         description = self._described(frame)
-        i = require_own_description(self.settings, self.records, self.key.public.line, description)
+        counts = self._counts(description.file.encode())
+        i = require_own_description(self.settings, self.records, self.key.public.line, description, counts)
         kept = self._find(frame.study)
         if kept is not None:
             return kept.study.cost_digest(i)
@@ -169,8 +175,9 @@ class Node:
         require_accepted(self.settings, study, i)
         self._require_budget(study, i, study.rounds)
         folder = self._folder(frame.study.hex())
-        folder.mkdir(exist_ok=True)
-        Study.resolve(description, folder, self.settings.accept.largest_model)
+        if not folder.exists():  # it does after a crash, without a round
+            os.replace(staging, folder)
+            sync_folder(folder.parent)
         kept = NodeStudy.open(study, i, folder)
         self._studies[frame.study] = kept
         self._register(frame.study.hex())
@@ -192,20 +199,25 @@ class Node:
             raise Refusal(Reason.FINISHED, "the study has ended here")
         self._require_turn(kept, frame)
         study = kept.study
+        # The rules, or the records, may have changed since the study was accepted.
+        counts = protects_records(study.config)
+        require_own_description(self.settings, self.records, self.key.public.line, study.description, counts)
+        require_accepted(self.settings, study, kept.i)
         arrays = unpack_arrays(frame.body, study.broadcast[0])
+        if study.round_of(arrays) not in (None, frame.round - 1):  # what a round costs may rest on its number
+            raise Refusal(Reason.PLAN, f"round {frame.round} broadcasts the state of round {study.round_of(arrays)}")
         self._require_budget(study, kept.i, 1)
         if frame.study not in self._training:
             self._training[frame.study] = Training(study, kept.i, self.records, self.words)
         training = self._training[frame.study]
-        first = training.first_state()
-        state = first if kept.last is None else same_shapes(kept.last.state, first)
+        state = training.first_state() if kept.last is None else training.restored(kept.last.state)
         turned = training(arrays, state)
         update = turned.update.pack(study.coding(kept.i))
-        body = kept.answer(Answer(frame.round, request, update, as_arrays(turned.state)))
+        # It counts from here on: an append that fails may be in the ledger, and then its message leaves later.
         self._answered[frame.study] = self.clock()
         if study.plan.resolved.trust is not Trust.NONE:
-            self._spending.add(frame.study, self.clock(), released(study, kept.i))
-        return body
+            self._spending.add(frame.study, self._now(), released(study, kept.i))
+        return kept.answer(Answer(frame.round, request, update, as_arrays(turned.state)))
 
     def _finish(self, frame: Frame) -> bytes:
         """Check what the server states, and sign what the node's own ledger says."""
@@ -215,8 +227,10 @@ class Node:
         own = kept.folder / OWN_STATEMENT
         if own.exists():
             return own.read_bytes()
+        path = kept.folder / SERVER_STATEMENT
+        body = path.read_bytes() if kept.finished else frame.body  # the ledger holds the digest of the first one
         try:
-            envelope = json.loads(frame.body)
+            envelope = json.loads(body)
             stated = verify(envelope, self.server_key, SERVER_TYPE)
         except (ValueError, RecursionError) as error:
             message = error.message if isinstance(error, SignatureError) else "is no JSON"
@@ -225,10 +239,12 @@ class Node:
         faults = faults_of(stated["predicate"], kept.study, kept.i, entries_of(record))
         for fault in faults:
             log.error("study %s: %s", kept.study.description.name, fault)
-        write_atomically(kept.folder / SERVER_STATEMENT, frame.body)
-        kept.finish({SERVER_STATEMENT: hashlib.sha256(frame.body).hexdigest()})
+        if not kept.finished:
+            write_atomically(path, body)
+            kept.finish({SERVER_STATEMENT: hashlib.sha256(body).hexdigest()})
         signed = json.dumps(sign(node_statement(kept.study, kept.i, kept.record, faults), self.key)).encode()
         write_atomically(own, signed)
+        self._training.pop(frame.study, None)
         sync_folder(kept.folder)
         log.info("study %s has ended: certificate in %s", kept.study.description.name, own)
         return signed
@@ -246,6 +262,17 @@ class Node:
             raise Refusal(Reason.UNKNOWN_SERVER, "the description names another server")
         return description
 
+    def _counts(self, text: bytes) -> bool:
+        """Whether a run file, which the node must accept as far as it can be seen, makes numbers of records public."""
+        path = self.state / "asked.toml"
+        write_atomically(path, text)
+        try:
+            return require_accepted_plan(self.settings, load_config(path))
+        except Refusal:
+            raise
+        except SordinoError as error:
+            raise Refusal(Reason.PLAN, str(error)) from None
+
     def _require_turn(self, kept: NodeStudy, frame: Frame) -> None:
         """Rounds come in their order, up to the planned number, and not more often than agreed."""
         last = 0 if kept.last is None else kept.last.round
@@ -259,8 +286,14 @@ class Node:
 
     def _require_budget(self, study: Study, i: int, rounds: int) -> None:
         if study.plan.resolved.trust is not Trust.NONE:
-            spent = self._spending.within(self.clock())
+            spent = self._spending.within(self._now())
             require_budget(self._spending.filter, spent, released(study, i), rounds)
+
+    def _now(self) -> float:
+        now = self._spending.now(self.clock())
+        if now is None:
+            raise Refusal(Reason.CLOCK, "the clock of this machine is behind the node's ledgers: set it")
+        return now
 
     # --- What is kept --------------------------------------------------------------------------------------------
 
@@ -279,6 +312,8 @@ class Node:
             remedy = "restore it from a backup: what it released counts against the budget"
             raise InvalidInput("state", str(folder), f"was accepted here, and its ledger is gone; {remedy}")
         study = Study.read(folder)
+        remedy = "holds the description of another study: restore it from a backup"
+        require(study.description.digest.hex() == name, "state", str(folder), remedy)
         i = study.description.index(self.settings.name)
         require(i is not None, "name", self.settings.name, f"is not a member of the study in {folder}")
         assert i is not None
@@ -291,17 +326,9 @@ class Node:
         """What a study has released counts against the budget, torn lines of its ledger included."""
         if kept.record.entries:
             self._answered[digest] = seconds(kept.record.entries[-1].time)
-        if kept.study.plan.resolved.trust is Trust.NONE:
-            return
         self._spending.forget(digest)
-        budgeted = releases(kept.study, kept.i)[-1][1]  # the observers whom the budget is about
-        times = {
-            each.seq: (each.time, max(each.torn_rounds, 1))
-            for each in kept.record.entries
-            if set(each.observers) & set(budgeted)
-        }
-        for entered, count in times.values():
-            self._spending.add(digest, seconds(entered), released(kept.study, kept.i), count)
+        for entered, count in counted_releases(kept.study, kept.i, kept.record):
+            self._spending.add(digest, entered, released(kept.study, kept.i), count)
 
     def _forget(self, digest: bytes) -> None:
         kept = self._studies.pop(digest, None)

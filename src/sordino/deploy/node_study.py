@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sordino.deploy.study import Study
-from sordino.errors import SordinoError
+from sordino.errors import LedgerError, SordinoError
 from sordino.files import sync_folder, write_atomically
 from sordino.privacy.ledger import Ledger, read_ledger
 from sordino.privacy.ledger_record import LedgerRecord, Release, joint_release
@@ -59,7 +59,7 @@ class Answer:
     def read(cls, path: Path) -> Self:
         """The stored answer."""
         try:
-            with np.load(path, allow_pickle=False) as kept:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
                 state = [kept[f"leaf{i}"] for i in range(int(kept["leaves"]))]
                 return cls(int(kept["round"]), kept["request"].tobytes(), kept["update"].tobytes(), state)
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
@@ -69,12 +69,9 @@ class Answer:
 def releases(study: Study, i: int) -> tuple[Release, ...]:
     """What one answered round of member i shows, to whom, and what it costs."""
     plan = study.plan
-    message, models = plan.costs[i], plan.model_costs[i]
     if plan.resolved.trust is Trust.CENTRAL:  # no peer sees another one's update
-        return (("update", (Observer.SERVER,), message), ("model", (Observer.MODEL_USER,), models))
-    if message == models:
-        return (("message", (Observer.SERVER, Observer.PEER, Observer.MODEL_USER), message),)
-    return (("message", (Observer.SERVER, Observer.PEER), message), ("model", (Observer.MODEL_USER,), models))
+        return (("update", (Observer.SERVER,), plan.costs[i]), ("model", (Observer.MODEL_USER,), plan.model_costs[i]))
+    return (("message", (Observer.SERVER, Observer.PEER, Observer.MODEL_USER), plan.costs[i]),)
 
 
 class NodeStudy:
@@ -93,7 +90,7 @@ class NodeStudy:
         (folder / ANSWERS).mkdir(parents=True, exist_ok=True)
         path = folder / LEDGER
         if path.exists():
-            ledger, record = Ledger.open(path), read_ledger(path)
+            ledger = Ledger.open(path)
         else:
             ledger = Ledger.create(
                 path,
@@ -102,8 +99,10 @@ class NodeStudy:
                 worst_release=joint_release(releases(study, i)),
                 description=_description(study, i),
             )
-            record = read_ledger(path)
         try:
+            record = read_ledger(path)
+            if record.description.get("digest") != study.description.digest.hex():
+                raise LedgerError(f"{path}: is the ledger of another study; restore it from a backup")
             return cls(study, i, folder, ledger, entries_of(record))
         except BaseException:
             ledger.close()

@@ -116,6 +116,12 @@ def received_message(rules: Rules, numbers: ClientNumbers | None, sent: Sent) ->
 def require_possible(rules: Rules, numbers: ClientNumbers | None, limit: float | None, message: Message) -> None:
     """Refuse a message that no honest node sends: longer than bound and noise allow, or of an impossible level."""
     mechanism = _mechanism(rules, numbers)
+    if message.side is not None:
+        least, most_side = rules.method.side_range() or (-math.inf, math.inf)
+        if not least <= float(message.side) <= most_side:
+            raise WireError(
+                Reason.RANGE, f"a side scalar of {float(message.side):g}, outside {least:g} to {most_side:g}"
+            )
     length = float(np.linalg.norm(np.asarray(message.vector, np.float64)))
     if isinstance(mechanism, PrivUnit):
         assert message.level is not None
@@ -125,11 +131,24 @@ def require_possible(rules: Rules, numbers: ClientNumbers | None, limit: float |
         exact = abs(float(mechanism.norm.value(jnp.int32(level)))) / mechanism.direction.m
         if not abs(length - exact) <= 1e-3 * exact:
             raise WireError(Reason.TOO_LONG, f"a message of length {length:g}, and its level says {exact:g}")
+    elif isinstance(mechanism, Qtdl | Binomial):
+        reach = _reach(mechanism)
+        furthest = int(np.max(np.abs(np.asarray(message.vector, np.int64))))
+        if reach is not None and furthest > reach:
+            raise WireError(Reason.RANGE, f"a coordinate of {furthest} steps, and at most {reach} are possible")
     elif limit is not None and (mechanism is None or isinstance(mechanism, Gaussian)):
         noise = 0.0 if mechanism is None else float(mechanism.noise_std) * (math.sqrt(len(message.vector)) + TAIL)
         most = limit * (1 + SLACK) + noise
         if not length <= most:
             raise WireError(Reason.TOO_LONG, f"a message of length {length:g}, and at most {most:g} is possible")
+
+
+def _reach(mechanism: Qtdl | Binomial) -> int | None:
+    """How far from zero a symbol can be; None where noise has no end, and all symbols are possible."""
+    if isinstance(mechanism, Binomial):
+        return mechanism.levels + mechanism.coins // 2
+    ends = mechanism.calibration.law == "truncated-laplace"
+    return mechanism.levels + mechanism.calibration.support if ends else None
 
 
 def randomize_sum(rules: Rules, state: PyTree, total: Aggregate, words: Words = os_words) -> Aggregate:

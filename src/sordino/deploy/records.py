@@ -57,7 +57,7 @@ def _csv(path: Path) -> dict[str, NDArray[Any]]:
 
 def _npz(path: Path) -> dict[str, NDArray[Any]]:
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             return dict(arrays)
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise InvalidInput("data.file", str(path), f"is not readable ({error})") from None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 
+from sordino.config import Config
 from sordino.deploy.records import OwnRecords
 from sordino.deploy.seam import Reason
 from sordino.deploy.settings import NodeFile
@@ -26,8 +27,18 @@ class Refusal(SordinoError):
         self.reason = reason
 
 
-def require_own_description(rules: NodeFile, records: OwnRecords, own_key: str, description: Description) -> int:
-    """The node's number in a study; refused where the description is not about this node and its records."""
+def require_own_description(
+    rules: NodeFile, records: OwnRecords, own_key: str, description: Description, counts: bool
+) -> int:
+    """The node's number in a study; refused where the description is not about this node and its records.
+
+    `counts` says that the study protects records, and so has everybody's number of them; another one may have none,
+    not even the right one: whoever guesses would learn it from the answer.
+    """
+    if any((each.records is not None) != counts for each in description.members):
+        raise Refusal(
+            Reason.PLAN, f"study {description.name}: numbers of records are given where they must not be, or not"
+        )
     index = description.index(rules.name)
     if index is None or description.members[index].key != own_key:
         raise Refusal(Reason.PLAN, f"study {description.name}: {rules.name} with its key is not among the members")
@@ -38,36 +49,41 @@ def require_own_description(rules: NodeFile, records: OwnRecords, own_key: str, 
             f"here are {records.x.shape[1:]} and {rules.data.classes}",
         )
     told = description.members[index].records
-    if told is not None and told != len(records.y):
+    if counts and told != len(records.y):
         raise Refusal(Reason.DATA, f"study {description.name}: {told} records here, and there are {len(records.y)}")
     return index
 
 
-def require_accepted(rules: NodeFile, study: Study, i: int) -> None:
-    """Refuse a study that asks for more than the node allows."""
-    resolved, accept = study.plan.resolved, rules.accept
-    name = study.config.file.algorithm.name
+def require_accepted_plan(rules: NodeFile, config: Config) -> bool:
+    """Refuse a run file by what it says, before anything is calibrated -> whether its study counts records."""
+    plan, accept, name = config.plan(), rules.accept, config.file.algorithm.name
     if name not in accept.methods:
         raise Refusal(Reason.METHOD, f"method {name}: accepted are {', '.join(accept.methods)}")
-    if resolved.trust not in rules.trusts:
-        raise Refusal(Reason.TRUST, f"trust {resolved.trust}: accepted are {', '.join(accept.trust)}")
-    if resolved.trust is not Trust.NONE and resolved.mechanism.name not in accept.mechanisms:
-        raise Refusal(
-            Reason.METHOD, f"mechanism {resolved.mechanism.name}: accepted are {', '.join(accept.mechanisms)}"
-        )
-    if study.rounds > accept.most_rounds:
-        raise Refusal(Reason.BUDGET, f"{study.rounds} rounds: at most {accept.most_rounds} are accepted")
-    if resolved.trust is Trust.NONE:
+    if plan.trusted not in rules.trusts:
+        raise Refusal(Reason.TRUST, f"trust {plan.trusted}: accepted are {', '.join(accept.trust)}")
+    if plan.rounds > accept.most_rounds:
+        raise Refusal(Reason.BUDGET, f"{plan.rounds} rounds: at most {accept.most_rounds} are accepted")
+    unit = plan.method.privacy.unit
+    if plan.trusted is not Trust.NONE:
+        if plan.mechanism not in accept.mechanisms:
+            raise Refusal(Reason.METHOD, f"mechanism {plan.mechanism}: accepted are {', '.join(accept.mechanisms)}")
+        if (unit, plan.relation) != (rules.unit, rules.relation):
+            raise Refusal(
+                Reason.UNIT,
+                f"the study protects one {unit} ({plan.relation}), and this node protects one {rules.unit} "
+                f"({rules.relation})",
+            )
+    return unit is Unit.RECORD
+
+
+def require_accepted(rules: NodeFile, study: Study, i: int) -> None:
+    """Refuse a study that asks for more than the node allows."""
+    require_accepted_plan(rules, study.config)
+    if study.plan.resolved.trust is Trust.NONE:
         return
-    if (study.plan.unit, study.plan.relation) != (rules.unit, rules.relation):
-        raise Refusal(
-            Reason.UNIT,
-            f"the study protects one {study.plan.unit} ({study.plan.relation}), and this node protects one "
-            f"{rules.unit} ({rules.relation})",
-        )
-    bound = largest_part(study, i)
-    if not bound <= accept.largest_bound:
-        raise Refusal(Reason.BOUND, f"bound {bound:g}: at most {accept.largest_bound:g} is accepted")
+    bound, most = largest_part(study, i), rules.accept.largest_bound
+    if not bound <= most:
+        raise Refusal(Reason.BOUND, f"bound {bound:g}: at most {most:g} is accepted")
     _require_noise(rules, released(study, i))
 
 

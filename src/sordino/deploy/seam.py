@@ -36,9 +36,10 @@ class Reason(IntEnum):
     STORAGE = 16  # the node cannot write down what it would release
     FAILED = 17  # anything else; the node's own log says what
     FINISHED = 18  # the study has ended here
+    CLOCK = 19  # the node's clock is behind its ledgers
     # the server finds out
-    SILENT = 32  # no reply before the deadline
-    LOST = 33  # the transport reports that the node is gone
+    SILENT = 32  # no reply; whether the node has answered is not known
+    LOST = 33  # the node is not connected, and nothing was sent to it
     SIGNATURE = 34  # the reply does not carry the node's signature
     WRONG_REPLY = 35  # a reply of another kind, study, round or node
     SHAPE = 36  # another number of coordinates, or another coding

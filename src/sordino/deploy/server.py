@@ -1,8 +1,7 @@
-"""A server: it describes a study, asks the nodes for round after round, and trusts no message.
+"""A server: it describes studies, lets `conduct` take them from round to round, and trusts no message.
 
 Each reply is checked for signature, kind, study, round, sender, shape, range, finiteness and, where it can be known,
-length. What fails is left out of the round, with the node's name and a reason in the journal. Sums are divided by the
-planned number of clients, whoever answers.
+length. A refusal holds the digest of the request that it refuses.
 """
 
 from __future__ import annotations
@@ -10,53 +9,27 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple, Self
 
-import jax.numpy as jnp
-
 from sordino.config import load_config
+from sordino.deploy.conduct import Conduct
 from sordino.deploy.entropy import Words, os_words
-from sordino.deploy.records import OwnRecords, read_records
+from sordino.deploy.records import read_records
 from sordino.deploy.seam import Exchange, Reason, Reply
-from sordino.deploy.server_study import MEMBERS, MODEL, STATEMENT, STOP, RoundLine, ServerStudy
+from sordino.deploy.server_study import STOP, ServerStudy
 from sordino.deploy.settings import ServerFile, read_server_file, require_node_name
-from sordino.deploy.statements import NODE_STATEMENT, server_statement
-from sordino.deploy.study import LONGEST_DESCRIPTION, Description, Member, as_arrays, protects_records
-from sordino.deploy.turn import Aggregation
-from sordino.deploy.wire import NO_STUDY, Frame, Kind, Update, WireError, pack_arrays, seal, unseal
-from sordino.errors import SordinoError, require
-from sordino.files import write_atomically
-from sordino.privacy.signing import (
-    SignatureError,
-    SigningKey,
-    VerifyingKey,
-    read_signing_key,
-    read_verifying_key,
-    sign,
-    verify,
-)
-from sordino.runs.store import model_bytes
-from sordino.tasks.task import evaluate
-from sordino.types import Message, PyTree
+from sordino.deploy.study import LONGEST_DESCRIPTION, Description, Member, protects_records
+from sordino.deploy.wire import NO_STUDY, Frame, Kind, NodeRefuses, WireError, peek, seal, unseal
+from sordino.errors import require
+from sordino.privacy.signing import SigningKey, read_signing_key, read_verifying_key
 
 log = logging.getLogger(__name__)
 Told = Callable[[ServerStudy], None]
-# A node that answers so is not asked again before the study is resumed.
-FINAL = {Reason.BUDGET, Reason.METHOD, Reason.NOISE, Reason.BOUND, Reason.TRUST, Reason.UNIT, Reason.DATA, Reason.PLAN}
-FINAL |= {Reason.UNKNOWN_SERVER, Reason.FINISHED}
-USED = "used"
 LARGEST_FACT = 2**31
-
-
-class TooFewReplies(SordinoError):
-    """A round cannot be closed. What is done stays done."""
-
-
-class Stopped(SordinoError):
-    """Somebody asked for it."""
+REFUSAL_SIZE = 33  # bytes: a reason and a digest
 
 
 class Facts(NamedTuple):
@@ -136,28 +109,28 @@ class Server:
     def _described(self, file: Path, name: str) -> Description:
         """Ask every node for its public facts -> the study that those who answer will take part in."""
         config = load_config(file)
-        text = config.changed
-        request = seal(Frame(Kind.DESCRIBE, NO_STUDY, 0, self.settings.name, text.encode()), self.key)
+        text, counts = config.changed, protects_records(config)  # refuses what no plan can be, before nodes are asked
+        request = self.ask(Kind.DESCRIBE, NO_STUDY, 0, text.encode())
         facts: dict[str, Facts] = {}
         absent: dict[str, Reason] = {}
         replies = self.exchange(0, dict.fromkeys(self.keys, request), self.settings.rounds.deadline)
         for node in self.keys:
             try:
-                frame = self.open(node, replies[node], Kind.FACTS, NO_STUDY, 0, LONGEST_DESCRIPTION)
+                frame = self.answer(node, replies[node], request, Kind.FACTS, LONGEST_DESCRIPTION)
                 facts[node] = Facts.of(frame.body)
             except WireError as error:
                 absent[node] = error.reason
+        for node in _deviating(facts):
+            log.warning("%s holds records of shape %s with %d classes, unlike most", node, *facts.pop(node)[:2])
+            absent[node] = Reason.DATA
         for node, reason in absent.items():
             log.warning("%s does not take part: %s", node, reason.name)
         enough = len(facts) >= self.settings.rounds.fewest and bool(facts)
         missing = ", ".join(f"{node} ({reason.name})" for node, reason in absent.items())
         remedy = f"at least {self.settings.rounds.fewest} must take part; absent: {missing or 'nobody'}"
         require(enough, "nodes", len(facts), remedy)
-        joins_later = {Reason.SILENT, Reason.LOST} if self._lets_join(protects_records(config)) else set()
+        joins_later = {Reason.SILENT, Reason.LOST} if self._lets_join(counts) else set()
         members = [node for node in self.keys if node in facts or absent.get(node) in joins_later]
-        alike = len({(each.shape, each.classes) for each in facts.values()}) == 1
-        told = "; ".join(f"{node}: {each.shape}, {each.classes} classes" for node, each in facts.items())
-        require(alike, "data", told, "all nodes must hold records of one shape and one number of classes")
         shape, classes, _ = next(iter(facts.values()))
         listed = [
             Member(node, self.keys[node].line, facts[node].records if node in facts else None) for node in members
@@ -169,192 +142,41 @@ class Server:
     def _lets_join(self, counts: bool) -> bool:
         return self.settings.rounds.late_joiners and not counts
 
-    def open(self, node: str, reply: Reply, kind: Kind, study: bytes, round: int, most: int) -> Frame:
-        """The frame in a reply, of exactly the expected sender, kind, study and round; its reason where it is not."""
+    def ask(self, kind: Kind, study: bytes, round: int, body: bytes) -> bytes:
+        """A signed request."""
+        return seal(Frame(kind, study, round, self.settings.name, body), self.key)
+
+    def answer(self, node: str, reply: Reply, request: bytes, kind: Kind, most: int) -> Frame:
+        """The frame in a reply to a request, of exactly the expected sender and kind; else raise the reason."""
         if isinstance(reply, Reason):
             raise WireError(reply, "no reply")
-        key: VerifyingKey = self.keys[node]
-        frame = unseal(reply, key, most)
-        if (frame.study, frame.round, frame.sender) != (study, round, node):
+        asked = peek(request, len(request))
+        frame = unseal(reply, self.keys[node], max(most, REFUSAL_SIZE))
+        if (frame.study, frame.round, frame.sender) != (asked.study, asked.round, node):
             raise WireError(Reason.WRONG_REPLY, "a reply to something else")
         if frame.kind is Kind.REFUSED:
-            try:
-                reason = Reason(frame.body[0]) if len(frame.body) == 1 else Reason.WRONG_REPLY
-            except ValueError:
-                reason = Reason.WRONG_REPLY
-            raise WireError(reason, "the node refuses")
+            raise NodeRefuses(_reason(frame.body, request), "the node refuses")
         if frame.kind is not kind:
             raise WireError(Reason.WRONG_REPLY, f"a {frame.kind.name}")
         return frame
 
 
-class Replies(NamedTuple):
-    """A round's messages, and why there is none of the others."""
+def _deviating(facts: Mapping[str, Facts]) -> list[str]:
+    """Nodes whose records have another shape, or other classes, than more than half of all."""
+    counts = Counter((each.shape, each.classes) for each in facts.values())
+    if len(counts) <= 1:
+        return []
+    (usual, count), *_ = counts.most_common(1)
+    told = "; ".join(f"{node}: {each.shape}, {each.classes} classes" for node, each in facts.items())
+    require(2 * count > len(facts), "data", told, "nodes must hold records of one shape and one number of classes")
+    return [node for node, each in facts.items() if (each.shape, each.classes) != usual]
 
-    messages: dict[int, Message]
-    used: dict[str, str]  # member -> hash of its ledger entry
-    missing: dict[str, str]
 
-
-class Conduct:
-    """One study from where it stands to its end."""
-
-    def __init__(self, server: Server, kept: ServerStudy) -> None:
-        self.server, self.kept, self.study = server, kept, kept.study
-        self.digest = self.study.description.digest
-        self.turn = Aggregation(self.study, server.words)
-        self.accepted: set[str] = set()
-        self.declined: dict[str, Reason] = {}  # members that are not asked again
-        self.latest: dict[str, str] = {}
-        strangers = [name for name in self.study.members if name not in server.keys]
-        require(not strangers, "nodes", strangers, "are members of the study: keep them in server.toml")
-
-    def to_the_end(self) -> None:
-        """All rounds that are left, then the statements of both sides."""
-        try:
-            state = self.turn.restored(self.kept.leaves) if self.kept.done else self.turn.first_state()
-            self._tell("running")
-            for round in range(self.kept.done + 1, self.study.rounds + 1):
-                if self.kept.stop_wanted:
-                    raise Stopped(f"stopped after round {self.kept.done}: go on with `deploy resume`")
-                state = self._round(round, state)
-                self._tell("running")
-            self._finish(state)
-        except BaseException as error:
-            state_name = "stopped" if isinstance(error, Stopped) else "interrupted"
-            self._tell(state_name, why=str(error) or type(error).__name__)
-            raise
-        self._tell("finished")
-
-    def _tell(self, state: str, **more: str) -> None:
-        self.server.tell(self.kept, state, self.latest, **more)
-
-    # --- A round -------------------------------------------------------------------------------------------------
-
-    def _round(self, round: int, state: PyTree) -> PyTree:
-        started = time.monotonic()
-        replies = self._ask_until_enough(round, state)
-        state = self.turn(state, replies.messages)
-        line = RoundLine(round, replies.used, replies.missing, time.monotonic() - started, self._measured(state))
-        self.kept.enter(line, as_arrays(state))
-        return state
-
-    def _ask_until_enough(self, round: int, state: PyTree) -> Replies:
-        """Ask the members, those without a usable reply once more while there are too few."""
-        rules, settings = self.study.rules, self.server.settings.rounds
-        body = pack_arrays(as_arrays(rules.method.broadcast(state)))
-        request = self._sealed(Kind.ROUND, round, body)
-        found = Replies({}, {}, {})
-        for attempt in range(settings.attempts):
-            if attempt:
-                time.sleep(settings.pause)
-            self._let_join()
-            asked = [name for name in self.study.members if name in self.accepted and name not in found.used]
-            replies = self.server.exchange(round, dict.fromkeys(asked, request), settings.deadline) if asked else {}
-            for name in asked:
-                self._take(name, round, replies[name], state, found)
-            found.missing.update({name: why.name for name, why in self.declined.items()})
-            if len(found.used) >= settings.fewest:
-                break
-            if self.kept.stop_wanted:
-                raise Stopped(f"stopped after round {self.kept.done}: go on with `deploy resume`")
-        self.latest = found.missing | dict.fromkeys(found.used, USED)
-        if len(found.used) < settings.fewest:
-            told = ", ".join(f"{name} ({why})" for name, why in sorted(found.missing.items()))
-            raise TooFewReplies(
-                f"round {round}: {len(found.used)} usable replies, and [rounds] fewest = {settings.fewest}; missing: "
-                f"{told}. What is done is kept: start the nodes, then go on with `deploy resume`"
-            )
-        return found
-
-    def _take(self, name: str, round: int, reply: Reply, state: PyTree, found: Replies) -> None:
-        """Use a reply, or note why not."""
-        i = self.study.members.index(name)
-        try:
-            frame = self.server.open(name, reply, Kind.UPDATE, self.digest, round, self.study.update_size(i))
-            levels = {"has_level": self.study.has_level(i), "has_side": self.study.has_side(i)}
-            update = Update.unpack(frame.body, self.study.coding(i), **levels)
-            found.messages[i] = self.turn.check(i, update, state)
-        except WireError as error:
-            log.warning("round %d: no message of %s (%s)", round, name, error.reason.name)
-            found.missing[name] = error.reason.name
-            if error.reason in FINAL:
-                self.declined[name] = error.reason
-            if error.reason is Reason.UNKNOWN_STUDY or error.reason in FINAL:
-                self.accepted.discard(name)
-            return
-        found.used[name] = update.ledger_hash.hex()
-        found.missing.pop(name, None)
-
-    def _let_join(self) -> None:
-        """Start the study at members that have not accepted it yet."""
-        connected = set(self.server.exchange.nodes())
-        for name in self.study.members:
-            if name not in self.accepted | connected:
-                self.latest[name] = Reason.LOST.name
-        asked = [name for name in self.study.members if name in connected - self.accepted - self.declined.keys()]
-        if not asked:
-            return
-        request = self._sealed(Kind.START, 0, self.study.description.data)
-        replies = self.server.exchange(0, dict.fromkeys(asked, request), self.server.settings.rounds.deadline)
-        for name in asked:
-            try:
-                frame = self.server.open(name, replies[name], Kind.ACCEPT, self.digest, 0, hashlib.sha256().digest_size)
-                if frame.body != self.study.cost_digest(self.study.members.index(name)):
-                    raise WireError(Reason.PLAN, "it has found other costs: versions differ")
-            except WireError as error:
-                log.warning("%s does not take part: %s", name, error.reason.name)
-                self.latest[name] = error.reason.name
-                if error.reason in FINAL:
-                    self.declined[name] = error.reason
-                continue
-            self.accepted.add(name)
-
-    def _sealed(self, kind: Kind, round: int, body: bytes) -> bytes:
-        return seal(Frame(kind, self.digest, round, self.server.settings.name, body), self.server.key)
-
-    # --- The end -------------------------------------------------------------------------------------------------
-
-    def _finish(self, state: PyTree) -> None:
-        """Save the model, sign what was used of everybody, and exchange statements."""
-        model = model_bytes(self.study.params(self.study.rules.method.params(state)))
-        write_atomically(self.kept.folder / MODEL, model)
-        used, digest, rounds = self.kept.used(), hashlib.sha256(model).hexdigest(), self.study.rounds
-        key = self.server.key
-        if not (self.kept.folder / STATEMENT).exists():
-            signed = sign(server_statement(self.study, used, rounds, digest), key)
-            write_atomically(self.kept.folder / STATEMENT, json.dumps(signed, indent=2).encode())
-        asked = {
-            name: self._sealed(
-                Kind.FINISH,
-                rounds,
-                json.dumps(sign(server_statement(self.study, {name: each}, rounds, digest), key)).encode(),
-            )
-            for name, each in used.items()
-            if each.rounds and not (self.kept.folder / MEMBERS / f"{name}.dsse.json").exists()
-        }
-        replies = self.server.exchange(rounds, asked, self.server.settings.rounds.deadline) if asked else {}
-        for name, reply in replies.items():
-            try:
-                frame = self.server.open(name, reply, Kind.STATEMENT, self.digest, rounds, LONGEST_DESCRIPTION)
-                verify(json.loads(frame.body), self.server.keys[name], NODE_STATEMENT)
-            except (WireError, SignatureError, ValueError, RecursionError) as error:
-                log.warning("no signed statement of %s yet: `deploy resume` asks for it again (%s)", name, error)
-                continue
-            write_atomically(self.kept.folder / MEMBERS / f"{name}.dsse.json", frame.body)
-
-    # --- The server's own test records ---------------------------------------------------------------------------
-
-    def _measured(self, state: PyTree) -> dict[str, float]:
-        test = self.server.test
-        if test is None or self.study.model.predict is None:
-            return {}
-        loss, accuracy = evaluate(
-            self.study.rules.method.params(state), *self._test_arrays(test), predict=self.study.predict
-        )
-        return {"test_loss": float(loss), "accuracy": float(accuracy)}
-
-    def _test_arrays(self, test: OwnRecords) -> tuple[jnp.ndarray, jnp.ndarray]:
-        fits = test.x.shape[1:] == self.study.description.shape
-        require(fits, "[test] file", test.x.shape[1:], f"its records must have shape {self.study.description.shape}")
-        return jnp.asarray(test.x), jnp.asarray(test.y)
+def _reason(body: bytes, request: bytes) -> Reason:
+    """The reason of a refusal, which must be about this very request."""
+    if len(body) != REFUSAL_SIZE or body[1:] != hashlib.sha256(request).digest():
+        raise WireError(Reason.WRONG_REPLY, "a refusal of something else")
+    try:
+        return Reason(body[0])
+    except ValueError:
+        raise WireError(Reason.WRONG_REPLY, "an unknown reason") from None

@@ -44,6 +44,7 @@ class RoundLine:
     round: int
     used: dict[str, str]  # member -> hash of the ledger entry behind its message
     missing: dict[str, str]  # member -> why its message was not used
+    unused: list[str]  # members whose message may have left without being used
     seconds: float
     measured: dict[str, float] = field(default_factory=dict)  # on the server's own test records
 
@@ -64,13 +65,18 @@ class ServerStudy:
     @classmethod
     def create(cls, description: Description, folder: Path) -> Self:
         """A new study."""
-        remedy = "there is a study of this name: choose another with --name, or go on with `deploy resume`"
-        require(not (folder / DESCRIPTION).exists(), "name", folder.name, remedy)
         folder.mkdir(parents=True, exist_ok=True)
         with ExitStack() as resources:
             resources.enter_context(_alone(folder))
+            remedy = "there is a study of this name: choose another with --name, or go on with `deploy resume`"
+            require(not (folder / DESCRIPTION).exists(), "name", folder.name, remedy)
             (folder / MEMBERS).mkdir(exist_ok=True)
-            return cls(Study.resolve(description, folder), folder, resources)
+            try:
+                study = Study.resolve(description, folder)
+            except SordinoError:
+                (folder / DESCRIPTION).unlink(missing_ok=True)  # the name is free for a better run file
+                raise
+            return cls(study, folder, resources)
 
     @classmethod
     def open(cls, folder: Path) -> Self:
@@ -109,12 +115,15 @@ class ServerStudy:
     def used(self) -> dict[str, Used]:
         """What was used of each member so far."""
         rounds: dict[str, list[int]] = {name: [] for name in self.study.members}
+        unused: dict[str, list[int]] = {name: [] for name in self.study.members}
         entries = dict.fromkeys(self.study.members, "")
         for line in self.lines:
             for name, entry in line.used.items():
                 rounds[name].append(line.round)
                 entries[name] = entry
-        return {name: Used(tuple(rounds[name]), entries[name]) for name in self.study.members}
+            for name in line.unused:
+                unused[name].append(line.round)
+        return {name: Used(tuple(rounds[name]), entries[name], tuple(unused[name])) for name in self.study.members}
 
     @property
     def stop_wanted(self) -> bool:
@@ -143,7 +152,7 @@ class ServerStudy:
         if not path.exists():
             return 0, []
         try:
-            with np.load(path, allow_pickle=False) as kept:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
                 return int(kept["round"]), [kept[f"leaf{i}"] for i in range(int(kept["leaves"]))]
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
             raise SordinoError(f"{path}: is damaged; restore it from a backup") from None
@@ -161,6 +170,9 @@ class ServerStudy:
         kept = [line for line in lines if line.round <= self.done]
         if [line.round for line in kept] != list(range(1, self.done + 1)):
             raise SordinoError(f"{path}: lacks rounds before {self.done}; restore it from a backup")
+        if len(lines) > self.done + 1:
+            checkpoint = self.folder / CHECKPOINT
+            raise SordinoError(f"{checkpoint}: is older than {path}, or gone; restore it from a backup")
         if path.exists():
             write_atomically(path, b"".join(line.to_bytes() for line in kept))
         return kept

@@ -1,10 +1,12 @@
 """What both sides sign at the end of a study, and whether they agree.
 
-    server   of each member: the rounds whose messages it used, the hash of the last ledger entry, the certificate
+    server   of each member: the rounds whose messages it used, those whose message may have left unused, the hash
+             of the last ledger entry, and the certificate of all these rounds
     node     the rounds that it answered, by its ledger, and the certificate that follows from them
 
-A node may have answered more than the server used: a reply can be late. It never answered less, and the entry that the
-server names is in its ledger: entries are chained, so this hash stands for all before it.
+A message that came late, or was refused, has left the node all the same: the server cannot know, and counts it. So a
+node never answered more than the server counts, nor less than it used. The entry that the server names is in the node's
+ledger; entries are chained, so its hash stands for all before it.
 """
 
 from __future__ import annotations
@@ -31,6 +33,12 @@ class Used(NamedTuple):
 
     rounds: tuple[int, ...] = ()
     entry: str = ""  # hash of the ledger entry behind its last message
+    unused: tuple[int, ...] = ()  # rounds whose message may have left without being used: late, or not as it must be
+
+    @property
+    def released(self) -> int:
+        """How many rounds the member may have answered: what its certificate covers."""
+        return len({*self.rounds, *self.unused})
 
 
 def server_statement(study: Study, used: Mapping[str, Used], rounds: int, model: str) -> Json:
@@ -38,8 +46,9 @@ def server_statement(study: Study, used: Mapping[str, Used], rounds: int, model:
     members = {
         name: {
             "rounds": ranges(each.rounds),
+            "unusedRounds": ranges(each.unused),
             "ledgerEntry": each.entry,
-            "certificate": _certificate(study, study.members.index(name), len(each.rounds)),
+            "certificate": _certificate(study, study.members.index(name), each.released),
         }
         for name, each in used.items()
     }
@@ -49,12 +58,12 @@ def server_statement(study: Study, used: Mapping[str, Used], rounds: int, model:
 def node_statement(study: Study, i: int, record: LedgerRecord, faults: tuple[str, ...] = ()) -> Json:
     """What member i states, by its own ledger; `faults` is what it finds wrong in the server's statement."""
     entries = entries_of(record)
-    torn = sum(each.torn_rounds for each in record.entries if each.rounds is None)
-    counted = len(entries) + torn // max(1, len({e.observers for e in record.entries if e.rounds is None}))
+    torn = sum({each.seq: each.torn_rounds for each in record.entries}.values())
+    counted = len(entries) + torn
     predicate = {
         "member": study.members[i],
         "rounds": ranges(entries),
-        "tornRounds": counted - len(entries),  # lines that a crash tore: counted, though nothing left
+        "tornRounds": torn,  # lines that a crash tore: counted, though nothing left
         "ledgerHash": record.last_hash,
         "certificate": _certificate(study, i, counted),
         "disagreements": list(faults),
@@ -89,7 +98,8 @@ def faults_of(server: Json, study: Study, i: int, entries: Mapping[int, str]) ->
     name = study.members[i]
     try:
         digest, part = server["digest"], server["members"][name]
-        rounds, entry = rounds_in(part["rounds"]), str(part["ledgerEntry"])
+        rounds, entry = rounds_in(part["rounds"], study.rounds), str(part["ledgerEntry"])
+        released = {*rounds, *rounds_in(part["unusedRounds"], study.rounds)}
         certificate = certificate_in(part)
     except (KeyError, TypeError, ValueError):
         return (f"the server's statement does not speak of {name}",)
@@ -100,9 +110,11 @@ def faults_of(server: Json, study: Study, i: int, entries: Mapping[int, str]) ->
         faults.append(f"the server used rounds {shown(extra)}, which {name} did not answer")
     elif rounds and entries[max(rounds)] != entry:
         faults.append(f"the ledger entry of round {max(rounds)} is not the one that the server saw")
-    mine = study.plan.certificate(i, len(rounds)) if rounds else None
+    if silent := sorted(set(entries) - released):
+        faults.append(f"the server does not count rounds {shown(silent)}, which {name} answered")
+    mine = study.plan.certificate(i, len(released)) if released else None
     if certificate != mine:
-        faults.append(f"the server's certificate for {name} is not what {len(rounds)} rounds cost")
+        faults.append(f"the server's certificate for {name} is not what {len(released)} rounds cost")
     return tuple(faults)
 
 
@@ -117,12 +129,12 @@ def ranges(rounds: Iterable[int]) -> list[list[int]]:
     return found
 
 
-def rounds_in(found: Iterable[Iterable[int]], most: int = 10_000_000) -> tuple[int, ...]:
-    """The rounds of stretches."""
+def rounds_in(found: Iterable[Iterable[int]], most: int) -> tuple[int, ...]:
+    """The rounds of stretches, which must ascend from 1 to at most `most`."""
     rounds: list[int] = []
     for first, last in found:
-        if not (isinstance(first, int) and isinstance(last, int)) or last - first >= most - len(rounds):
-            raise ValueError("stretches of rounds must be pairs of whole numbers")
+        if not (type(first) is type(last) is int and (rounds[-1] if rounds else 0) < first <= last <= most):
+            raise ValueError(f"stretches of rounds must be pairs of whole numbers from 1 to {most}")
         rounds += range(first, last + 1)
     return tuple(rounds)
 

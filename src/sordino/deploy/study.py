@@ -144,7 +144,7 @@ class Study:
     plan: DeployedPlan
 
     @classmethod
-    def resolve(cls, description: Description, folder: Path, largest_model: int = LARGEST_MODEL) -> Study:
+    def resolve(cls, description: Description, folder: Path, largest_model: float = LARGEST_MODEL) -> Study:
         """Resolve the plan from the description, which is kept in the folder with its run file."""
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(folder / RUN_FILE, description.file.encode())
@@ -167,7 +167,9 @@ class Study:
     @classmethod
     def read(cls, folder: Path) -> Study:
         """The study of a folder."""
-        return cls.resolve(Description.of((folder / DESCRIPTION).read_bytes()), folder)
+        path = folder / DESCRIPTION
+        require(path.exists(), "study", str(path), "is gone: restore it from a backup")
+        return cls.resolve(Description.of(path.read_bytes()), folder, math.inf)  # it was accepted once
 
     @property
     def rules(self) -> Rules:
@@ -234,6 +236,11 @@ class Study:
         """Bytes of a request's body."""
         return arrays_size(self.broadcast[0])
 
+    def round_of(self, arrays: Sequence[NDArray[Any]]) -> int | None:
+        """The number of the round, from 0 on, that a request's arrays speak of; None where they name none."""
+        found = self.rules.method.round_of(jax.tree.unflatten(self.broadcast[1], arrays))
+        return None if found is None else int(found)
+
     def numbers(self, i: int) -> ClientNumbers | None:
         """What is member i's own."""
         return self.plan.numbers(i)
@@ -281,7 +288,7 @@ class Study:
         return self.description.members[i].records or 1
 
 
-def model_of(config: Config, shape: tuple[int, ...], classes: int, largest: int) -> Model:
+def model_of(config: Config, shape: tuple[int, ...], classes: int, largest: float) -> Model:
     """The model that a run file names, if it is not too large."""
     section = config.file.task
     with config.located("task"):
@@ -289,7 +296,7 @@ def model_of(config: Config, shape: tuple[int, ...], classes: int, largest: int)
         model = get(section.model or "logistic", shape, classes)
         shapes = jax.tree.leaves(jax.eval_shape(model.init, key_of(0)))  # before an array of this size is made
         d = sum(math.prod(leaf.shape) for leaf in shapes)
-        require(d <= largest, "model", section.model, f"has {d} parameters, and at most {largest} are allowed")
+        require(d <= largest, "model", section.model, f"has {d} parameters, and at most {largest:g} are allowed")
         return model
 
 
@@ -305,14 +312,14 @@ def protects_records(config: Config) -> bool:
 
 def as_arrays(tree: PyTree) -> list[NDArray[Any]]:
     """The leaves of a tree on the host."""
-    return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
+    return [np.asarray(jax.numpy.asarray(leaf)) for leaf in jax.tree.leaves(tree)]  # a Python number is a float32
 
 
-def same_shapes(arrays: Sequence[NDArray[Any]], like: PyTree) -> PyTree:
-    """The tree whose leaves these arrays are; refused where they do not fit."""
-    leaves, structure = jax.tree.flatten(like)
+def restored(arrays: Sequence[NDArray[Any]], make: Callable[[], PyTree]) -> PyTree:
+    """The tree whose leaves these arrays are, of the shapes of what `make` makes; refused where they do not fit."""
+    leaves, structure = jax.tree.flatten(jax.eval_shape(make))
     fit = len(leaves) == len(arrays) and all(
-        np.shape(a) == np.shape(b) and a.dtype == np.asarray(b).dtype for a, b in zip(arrays, leaves, strict=False)
+        a.shape == b.shape and a.dtype == b.dtype for a, b in zip(arrays, leaves, strict=True)
     )
     if not fit:
         raise SordinoError("a stored state has other shapes than its study; restore it from a backup")

@@ -21,8 +21,9 @@ from sordino.algorithms.local import ClientData
 from sordino.deploy.entropy import Words, key_from, os_words
 from sordino.deploy.noise import Sent, adds_noise, randomize, randomize_sum, received_message, require_possible
 from sordino.deploy.records import OwnRecords
-from sordino.deploy.study import Study, same_shapes
-from sordino.deploy.wire import Update
+from sordino.deploy.seam import Reason
+from sordino.deploy.study import Study, restored
+from sordino.deploy.wire import Update, WireError
 from sordino.errors import SordinoError
 from sordino.rounds.turns import ClientInfo, step_turn, tally, train_turn
 from sordino.summation import RunningSum
@@ -47,6 +48,10 @@ class Training:
     def first_state(self) -> PyTree:
         """The member's state before its first round."""
         return self.study.rules.method.init_client(self.study.initial())
+
+    def restored(self, arrays: list[NDArray[Any]]) -> PyTree:
+        """The state whose leaves were stored."""
+        return restored(arrays, self.first_state)
 
     def __call__(self, arrays: list[NDArray[Any]], state: PyTree) -> Turned:
         """Train on what was received, bound, and add the noise that the plan places here."""
@@ -92,7 +97,7 @@ class Aggregation:
 
     def restored(self, arrays: list[NDArray[Any]]) -> PyTree:
         """The state whose leaves were stored."""
-        return same_shapes(arrays, jax.eval_shape(self.first_state))
+        return restored(arrays, self.first_state)
 
     def check(self, i: int, update: Update, state: PyTree) -> Message:
         """Member i's message as the server reads it; refused where no honest node sends it."""
@@ -118,7 +123,9 @@ class Aggregation:
 
 
 def _sent_of(update: Update, *, is_float: bool) -> Sent:
-    level = None if update.level is None else round(update.level)
+    level = None if update.level is None else int(update.level)
+    if level != update.level or abs(level or 0) >= 2**31:
+        raise WireError(Reason.RANGE, f"level {update.level}: must be a whole number")
     if is_float:
         return Sent(floats=np.asarray(update.values, np.float32), level=level, side=update.side)
     return Sent(integers=np.asarray(update.values, np.int64).astype(np.int32), level=level, side=update.side)

@@ -52,7 +52,7 @@ class Kind(IntEnum):
     UPDATE = 6  # node: its message
     FINISH = 7  # server: its signed certificate
     STATEMENT = 8  # node: its signed certificate
-    REFUSED = 9  # node: one byte, the reason
+    REFUSED = 9  # node: one byte, the reason; then the digest of the request
 
 
 class WireError(SordinoError):
@@ -61,6 +61,10 @@ class WireError(SordinoError):
     def __init__(self, reason: Reason, message: str) -> None:
         super().__init__(message)
         self.reason = reason
+
+
+class NodeRefuses(WireError):
+    """The node has answered that it sends nothing."""
 
 
 @dataclass(frozen=True)

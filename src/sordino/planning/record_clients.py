@@ -22,6 +22,7 @@ from sordino.tasks import Population
 from sordino.types import ClientNumbers, Event, RecordFacts, Relation, Unit
 
 Numbers = NDArray[np.float64]
+SMALLEST_SHARE = 1e-25  # of one record in a message: float32 flushes 2^-126 a coordinate, 1e-9 of this at d = 1e8
 
 
 @dataclass(frozen=True)
@@ -109,9 +110,21 @@ def record_clients(plan: Arguments, population: Population) -> RecordClients:
         with_replacement=method.with_replacement,
     )
     _require_few_releases(plan, clients)
+    _require_visible(clients)
     if options.one_pass:
         _require_enough_records(plan, clients)
     return clients
+
+
+def _require_visible(clients: RecordClients) -> None:
+    """Refuse messages so small that float32 loses them, and with them what one record adds to another's gradient."""
+    share = clients.weight * clients.lipschitz / clients.batch
+    worst = int(np.argmin(share))
+    remedy = (
+        f"one record of {clients.names[worst]} moves its message by {2 * share[worst]:.3g} at most, and float32 is "
+        f"exact for {2 * SMALLEST_SHARE:g} or more: use a larger bound, or weights = clients"
+    )
+    require(bool(share[worst] >= SMALLEST_SHARE), "lipschitz", float(clients.lipschitz[worst]), remedy)
 
 
 def _require_few_releases(plan: Arguments, clients: RecordClients) -> None:

@@ -29,7 +29,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, Self
 
-from sordino.errors import InvalidInput, LedgerError, Refused, SordinoError, require, require_count
+from sordino.errors import InvalidInput, LedgerError, LedgerInUse, Refused, SordinoError, require, require_count
 from sordino.files import held, sync_folder, write_atomically
 from sordino.privacy.events import event_from_json, event_to_json
 from sordino.privacy.ledger_record import (
@@ -350,7 +350,7 @@ def _os_errors(path: Path, remedy: str) -> Iterator[None]:
 
 
 def _sole_writer(path: Path) -> AbstractContextManager[None]:
-    refusal = LedgerError(f"{path}: another process is writing to it; wait, or use another ledger")
+    refusal = LedgerInUse(f"{path}: another process is writing to it; wait, or use another ledger")
     return held(_beside(path, ".lock"), refusal)
 
 

@@ -15,7 +15,7 @@ from sordino.errors import InvalidInput
 from sordino.privacy.guarantee import Certificate
 from sordino.privacy.signing import SignatureError, parse_verifying_key, verify
 from sordino.report.series import Row
-from sordino.report.subject import Digest, Member, Shown, Signature, Signed, Subject
+from sordino.report.subject import Digest, Member, Shown, Signature, Signed, Subject, planned_rounds
 
 DESCRIPTION, JOURNAL, STATUS, STATEMENT = "description.json", "journal.jsonl", "status.json", "certificate.dsse.json"
 PREDICATE_TYPE = "https://sordino.dev/study-certificate/v1"
@@ -38,10 +38,7 @@ class StudyReader:
             stated = verify(_object(path / STATEMENT), key, PREDICATE_TYPE)["predicate"]
         except SignatureError as error:
             raise InvalidInput("run", str(path / STATEMENT), error.message) from None
-        members = tuple(
-            Member(name, sum(last - first + 1 for first, last in part["rounds"]), _certificate(part))
-            for name, part in stated["members"].items()
-        )
+        members = tuple(_member(name, part) for name, part in stated["members"].items())
         worst = max((each for each in members if each.certificate is not None), key=_largest_epsilon, default=None)
         if worst is None or worst.certificate is None:
             raise InvalidInput("run", str(path), "is a study in which nobody sent anything: there is nothing to report")
@@ -65,8 +62,12 @@ def _largest_epsilon(member: Member) -> float:
     return max((g.epsilon for g in member.certificate.guarantees if g.scope == "all rounds" and g.private), default=0)
 
 
-def _certificate(part: Json) -> Certificate | None:
-    return None if part["certificate"] is None else Certificate.from_json(part["certificate"])
+def _member(name: str, part: Json) -> Member:
+    """The rounds are those that the certificate counts: all that the member may have answered."""
+    if part["certificate"] is None:
+        return Member(name, 0, None)
+    certificate = Certificate.from_json(part["certificate"])
+    return Member(name, planned_rounds(certificate), certificate)
 
 
 def _rows(path: Path) -> Iterator[Row]:

@@ -63,7 +63,6 @@ class FlowerExchange:
             waiting.discard(name)
             if isinstance(reply, Exception):
                 failures.append(reply)
-                replies[name] = Reason.LOST
             else:
                 replies[name] = reply
         if failures and len(failures) == len(requests):
@@ -126,6 +125,6 @@ def _begin(work: Callable[..., None], *arguments: object) -> None:
 def _read(name: str, reply: Message) -> Reply:
     if reply.has_error():
         log.warning("Flower reports error %d in place of a reply of %s", reply.error.code, name)
-        return Reason.LOST
+        return Reason.SILENT
     data = unpack(reply.content)
-    return Reason.LOST if data is None else data
+    return Reason.MALFORMED if data is None else data

@@ -1,0 +1,135 @@
+"""Where the parts of a deployment lie on this machine.
+
+FOLDER              server/server.toml, nodes/<name>/node.toml      a trial
+FOLDER/server, or a copy of it, or its server.toml                  a server
+FOLDER/nodes/east, or a copy of it, or its node.toml                a node
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from sordino.deploy.server_study import STATUS
+from sordino.deploy.settings import NodeFile, ServerFile, read_node_file, read_server_file
+from sordino.deploy.study import DESCRIPTION
+from sordino.errors import InvalidInput, require
+from sordino.privacy.signing import VerifyingKey, read_verifying_key
+
+SERVER_FILE, NODE_FILE = "server.toml", "node.toml"
+
+
+@dataclass(frozen=True)
+class ServerPlace:
+    """A server's folder."""
+
+    path: Path  # of server.toml
+
+    @classmethod
+    def of(cls, given: Path) -> ServerPlace:
+        """The server of a deployment's folder, of a server's folder, or of a server.toml."""
+        for path in (given / "server" / SERVER_FILE, given / SERVER_FILE, given):
+            if path.is_file() and path.suffix == ".toml":
+                return cls(path.resolve())
+        remedy = "there is no server here: give a deployment's folder, a server's folder or its server.toml"
+        raise InvalidInput("folder", str(given), remedy)
+
+    @cached_property
+    def settings(self) -> ServerFile:
+        """server.toml."""
+        return read_server_file(self.path)
+
+    @property
+    def folder(self) -> Path:
+        """Where relative paths start."""
+        return self.path.parent
+
+    @property
+    def state(self) -> Path:
+        """Where studies are kept."""
+        return self.folder / self.settings.state
+
+    @property
+    def tls(self) -> Path:
+        """The folder of certificates."""
+        return self.folder / self.settings.tls
+
+    @property
+    def secret(self) -> Path:
+        """The file of the secret of this machine's processes."""
+        return self.folder / self.settings.secret
+
+    @property
+    def public_key(self) -> VerifyingKey:
+        """The server's own."""
+        return read_verifying_key(self.folder / f"{self.settings.key}.pub")
+
+    @property
+    def node_keys(self) -> dict[str, Path]:
+        """The files of the nodes' public keys, by name."""
+        return {name: self.folder / file for name, file in self.settings.nodes.items()}
+
+    @property
+    def nodes_here(self) -> dict[str, Path]:
+        """The node.toml of every node whose folder is on this machine too, as in a trial."""
+        places = {name: self.folder.parent / "nodes" / name / NODE_FILE for name in self.settings.nodes}
+        return {name: path for name, path in places.items() if path.is_file()}
+
+    def studies(self) -> list[Path]:
+        """The folders of all studies, the newest last."""
+        found = [path.parent for path in (self.state / "studies").glob(f"*/{DESCRIPTION}")]
+        return sorted(found, key=lambda folder: ((folder / DESCRIPTION).stat().st_mtime, folder.name))
+
+    def study(self, name: str | None) -> Path:
+        """The folder of a study; of the only one, or of the newest, if no name is given."""
+        found = self.studies()
+        require(bool(found), "study", name, f"there is none in {self.state}: start one with `sordino deploy run`")
+        if name is None:
+            return found[-1]
+        names = [folder.name for folder in found]
+        require(name in names, "study", name, f"there is none of this name: use one of {', '.join(names)}")
+        return found[names.index(name)]
+
+    def has_status(self) -> list[Path]:
+        """The folders of studies that have told where they stand."""
+        return [folder for folder in self.studies() if (folder / STATUS).exists()]
+
+
+@dataclass(frozen=True)
+class NodePlace:
+    """A node's folder."""
+
+    path: Path  # of node.toml
+
+    @classmethod
+    def of(cls, given: Path) -> NodePlace:
+        """The node of a folder or of a node.toml."""
+        found = cls.found(given)
+        if found is None:
+            remedy = "there is no node here: give a node's folder or its node.toml"
+            raise InvalidInput("node", str(given), remedy)
+        return found
+
+    @classmethod
+    def found(cls, given: Path) -> NodePlace | None:
+        """The same; None where there is none."""
+        if (given / NODE_FILE).is_file():
+            return cls((given / NODE_FILE).resolve())
+        is_one = given.is_file() and given.suffix == ".toml" and "[accept]" in given.read_text(errors="replace")
+        return cls(given.resolve()) if is_one else None
+
+    @cached_property
+    def settings(self) -> NodeFile:
+        """node.toml."""
+        return read_node_file(self.path)
+
+    @property
+    def folder(self) -> Path:
+        """Where relative paths start."""
+        return self.path.parent
+
+    @property
+    def state(self) -> Path:
+        """Where ledgers are kept."""
+        return self.folder / self.settings.state
