@@ -10,7 +10,7 @@ import sordino
 from sordino.privacy import wording
 from sordino.privacy.guarantee import Certificate, Guarantee
 from sordino.report.matrix import Matrix, matrix_of
-from sordino.report.series import Quantity, Row, Series, quantities_of, series_of
+from sordino.report.series import MOST_POINTS, Quantity, Row, Series, quantities_of, series_of
 from sordino.report.shapes import Bar, HeatMap, Lines, Parallel, bars_of, heat_maps, lines_of, parallel_of
 from sordino.report.subject import Digest, Shown, Signed, Subject, Tables
 
@@ -25,6 +25,7 @@ class Chart:
 
     quantity: Quantity
     names: tuple[str, ...]
+    places: tuple[int, ...]  # of these runs among all, which decide their colours
     series: tuple[Series, ...]
     private: bool
     bound: float | None
@@ -47,8 +48,8 @@ class Chart:
             "bound": self.bound,
             "private": self.private,
             "lines": [
-                {"name": name, "rounds": each.rounds, "values": each.values}
-                for name, each in zip(self.names, self.series, strict=True)
+                {"name": name, "place": place, "rounds": each.rounds, "values": each.values}
+                for name, place, each in zip(self.names, self.places, self.series, strict=True)
             ],
         }
 
@@ -209,21 +210,24 @@ def charts_of(runs: Sequence[Shown], why: str | None) -> list[Chart]:
     most = max(60, POINTS_OF_PAGE // max(1, len(runs) * len(quantities)))
     charts = []
     for quantity in quantities.values():
-        found = [(run, series) for run in runs if (series := series_of(run.rows, quantity, min(most, 600))) is not None]
-        if not found or _says_nothing(quantity, found):
+        each_run = [series_of(run.rows, quantity, min(most, MOST_POINTS)) for run in runs]
+        found = [(place, series) for place, series in enumerate(each_run) if series is not None]
+        drawn = tuple(series for _, series in found)
+        if not found or _says_nothing(quantity, drawn):
             continue
-        drawn = tuple(each for _, each in found)
-        bound = _bound(found[0][0].settings) if quantity.key == "mean_norm" else None
+        bound = _bound(runs[found[0][0]].settings) if quantity.key == "mean_norm" else None
         private = quantity.on_records or (why is not None and quantity.key not in ("epsilon", "used", "seconds"))
         log = quantity.log and _spans_decades(drawn)
         still = lines_of(drawn, bound, log=log)
-        charts.append(Chart(quantity, tuple(run.name for run, _ in found), drawn, private, bound, log, still))
+        places = tuple(place for place, _ in found)
+        names = tuple(runs[place].name for place in places)
+        charts.append(Chart(quantity, names, places, drawn, private, bound, log, still))
     return charts
 
 
-def _says_nothing(quantity: Quantity, found: Sequence[tuple[Shown, Series]]) -> bool:
+def _says_nothing(quantity: Quantity, drawn: Sequence[Series]) -> bool:
     """Whether it is a count that never changes."""
-    steady = len({value for _, series in found for value in series.values}) == 1
+    steady = len({value for series in drawn for value in series.values}) == 1
     return steady and quantity.key in ("dropped", "participants")
 
 

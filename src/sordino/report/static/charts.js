@@ -23,15 +23,15 @@ const theme = {
 function shown(value, key, unit) {
   if (value == null) return "–";
   // Epsilons come rounded up from Python, and stay as they are.
-  const text = key === "epsilon" ? String(value) : String(Number(value.toPrecision(5)));
+  const text = key === "epsilon" ? String(value) : String(Number(value.toPrecision(4)));
   return unit ? `${text} ${unit}` : text;
 }
 
 function options(chart, place) {
   const soft = theme.read("--soft"), rule = theme.read("--rule");
   const axis = { stroke: soft, grid: { stroke: rule, width: 1 }, ticks: { stroke: rule, width: 1 }, font: "12px system-ui, sans-serif" };
-  const lines = chart.lines.map((line, k) => ({
-    label: line.name.split(":")[0], stroke: theme.read(`--s${k % 8}`), width: 2,
+  const lines = chart.lines.map((line) => ({
+    label: line.name.split(":")[0], stroke: theme.read(`--s${line.place % 8}`), width: 2,
     points: { show: line.rounds.length < 3 },
     value: (_, value) => shown(value, chart.key, chart.unit),
   }));
