@@ -151,6 +151,7 @@ def test_the_picture_has_a_row_for_each_client_or_their_range():
     assert [line.what for line in few.lines][1:] == [f"one record of 100 of hospital {n}" for n in range(4)]
     assert len(many.lines) == 2
     assert many.lines[1].cells[0].level == max(line.cells[0].level for line in many.rest) == 4
+    assert many.lines[1].cells[0].figures[0].startswith("epsilon 39.50")
     assert len(many.rest) == 40
 
 

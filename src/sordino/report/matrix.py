@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sordino.privacy import wording
 from sordino.privacy.guarantee import Certificate, Guarantee
 from sordino.report.subject import Member
-from sordino.types import Observer
+from sordino.types import Observer, Unit
 
 MOST_CLIENTS = 8  # with a row each; beyond that one row gives the range, and a list all of them
 
@@ -20,6 +20,7 @@ class Cell:
     level: int  # 1 little ... 5 no limit
     amount: str
     figures: tuple[str, ...]
+    of: Guarantee
 
 
 @dataclass(frozen=True)
@@ -70,19 +71,20 @@ def matrix_of(certificate: Certificate, members: Sequence[Member] = ()) -> Matri
 def _folded(observers: tuple[Observer, ...], lines: tuple[Line, ...], own: Sequence[Line]) -> Matrix:
     if len(own) <= MOST_CLIENTS:
         return Matrix(observers, (*lines, *own))
-    ranges = Line(
-        f"each of {len(own)} clients", own[0].when, tuple(map(_worst, zip(*(o.cells for o in own), strict=True)))
-    )
+    cells = tuple(_worst(column) for column in zip(*(line.cells for line in own), strict=True))
+    records = any(cell is not None and cell.of.unit is Unit.RECORD for cell in cells)
+    ranges = Line(f"{'one record of ' * records}each of {len(own)} clients", own[0].when, cells)
     return Matrix(observers, (*lines, ranges), tuple(own))
 
 
 def _worst(cells: Iterable[Cell | None]) -> Cell | None:
-    """The cell of the client who is protected least; its figures are those of that client."""
+    """The cell of the client who is protected least, with the largest epsilon and the largest delta of all."""
     known = [cell for cell in cells if cell is not None]
     if not known:
         return None
-    worst = max(known, key=lambda cell: cell.level)
-    return Cell(worst.level, worst.amount, ("at most; each below",))
+    worst = max(known, key=lambda cell: (cell.level, cell.of.epsilon))
+    largest = replace(worst.of, delta=max(cell.of.delta for cell in known), units=None)
+    return Cell(worst.level, worst.amount, tuple(f"{text} or less" for text in wording.cell_lines(largest)), largest)
 
 
 def _of_member(member: Member, observers: tuple[Observer, ...]) -> Line:
@@ -107,4 +109,4 @@ def _line(what: str, guarantees: Sequence[Guarantee], observers: tuple[Observer,
 
 
 def _cell(guarantee: Guarantee) -> Cell:
-    return Cell(wording.level(guarantee), wording.amount(guarantee), wording.cell_lines(guarantee))
+    return Cell(wording.level(guarantee), wording.amount(guarantee), wording.cell_lines(guarantee), guarantee)

@@ -20,6 +20,9 @@ const theme = {
   },
 };
 
+// Steps between the marks of an axis of rounds, which are whole.
+const WHOLE = [0, 1, 2, 3, 4, 5, 6].flatMap((power) => [1, 2, 5].map((digit) => digit * 10 ** power));
+
 function shown(value, key, unit) {
   if (value == null) return "–";
   // Epsilons come rounded up from Python, and stay as they are.
@@ -39,7 +42,7 @@ function options(chart, place) {
     width: Math.max(200, place.clientWidth), height: 190,
     cursor: { sync: { key: "rounds" }, drag: { x: true, y: false } },
     scales: { x: { time: false }, y: chart.log ? { distr: 3 } : { range: ranged(chart) } },
-    axes: [{ ...axis, size: 30 }, { ...axis, size: 56, values: (_, ticks) => ticks.map((t) => (t == null ? "" : String(Number(t.toPrecision(4))))) }],
+    axes: [{ ...axis, size: 30, incrs: WHOLE }, { ...axis, size: 56, values: (_, ticks) => ticks.map((t) => (t == null ? "" : String(Number(t.toPrecision(4))))) }],
     series: [{ label: "round", value: (_, value) => (value == null ? "–" : String(value)) }, ...lines],
     hooks: { draw: chart.bound == null ? [] : [(plot) => drawBound(plot, chart.bound)] },
   };
