@@ -43,7 +43,10 @@ def finished(run, tmp_path_factory) -> tuple[Path, str]:
     home = tmp_path_factory.mktemp("runs")
     (home / "cfg.toml").write_text(CONFIG)
     result = run("run", str(home / "cfg.toml"), "--runs", str(home), "--name", "x", "--set", "run.seed=5", "--json")
-    assert result.stderr == ""
+    first, *lines = result.stderr.splitlines()  # off a terminal: a line at each evaluation
+    assert first.startswith("epsilon of one client of 20")
+    assert [line.split("  ")[0] for line in lines] == ["round 1/3", "round 2/3", "round 3/3"]
+    assert all(re.search(r"epsilon \d.*loss \d.*accuracy [\d.]+ %$", line) for line in lines)
     return home / "x", result.stdout
 
 

@@ -70,7 +70,9 @@ def finished(run, tmp_path_factory) -> tuple[Path, dict]:
     home = tmp_path_factory.mktemp("sweeps")
     (home / "grid.toml").write_text(CONFIG)
     result = run("run", str(home / "grid.toml"), "--runs", str(home), "--name", "x", "--json")
-    assert result.stderr == ""
+    shares = [int(line.split()[0]) for line in result.stderr.splitlines()]  # off a terminal
+    assert shares == sorted(set(shares))
+    assert shares[-1] == 100
     return home / "x", json.loads(result.stdout)
 
 

@@ -167,7 +167,10 @@ def sentences() -> str:
         lines += ["", f"# Certificate of {name}", str(certificate)]
         lines += [f"    results page: {wording.results_line(certificate, '(8, 1e-5)')}"]
         lines += [f"    table: {wording.table_note(certificate)}"]
-    lines += ["", "# In plain words", *in_plain_words(), "", "# Comparison"]
+    lines += ["", "# In plain words", *in_plain_words(), "", "# Picture of a report", *in_cells()]
+    lines += [f"{name}: {text}" for name, text in vars(wording.picture).items() if _is_reason(name, text)]
+    lines += [f"{code}: {text}" for code, text in wording.NOT_COVERED.items()]
+    lines += ["", "# Comparison"]
     lines += wording.comparison_notes(
         {"a": certificates()["a run with a given seed"], "b": certificates()["three clients"]}
     )
@@ -178,6 +181,17 @@ def sentences() -> str:
     lines += [wording.SHARED_NOISE, "", "# Short warnings"]
     lines += [f"{code}: {text}" for code, text in wording.SHORT_WARNINGS.items()]
     return "\n".join(lines) + "\n"
+
+
+def in_cells() -> list[str]:
+    """Each level of a report's picture."""
+    levels = [dataclasses.replace(TOTAL, epsilon=epsilon) for epsilon in (0.05, 1.0, 8.0, 30.0)] + [EXPOSED]
+    levels.append(dataclasses.replace(TOTAL, delta=0.5, units=None))
+    return [f"{wording.level(g)} {wording.amount(g)}: {', '.join(wording.cell_lines(g))}" for g in levels]
+
+
+def _is_reason(name: str, text: object) -> bool:
+    return name in ("NO_NOISE", "IDEAL_NOISE", "GIVEN_SEED", "SHARED_SEED", "SEVERAL_RUNS") and isinstance(text, str)
 
 
 def public_caveats() -> dict[str, object]:

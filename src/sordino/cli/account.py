@@ -9,7 +9,8 @@ from typing import Annotated, get_args
 
 import typer
 
-from sordino.cli.output import show, working
+from sordino.cli.output import show
+from sordino.cli.progress import working
 from sordino.privacy import calculator
 from sordino.privacy.release_file import compose
 

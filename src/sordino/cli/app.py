@@ -7,7 +7,21 @@ from typing import Annotated
 import typer
 
 import sordino
-from sordino.cli import account, apply, audit, bench, certify, compare, data, demo, deploy, reproduce, run
+from sordino.cli import (
+    account,
+    apply,
+    audit,
+    bench,
+    board,
+    certify,
+    compare,
+    data,
+    demo,
+    deploy,
+    report,
+    reproduce,
+    run,
+)
 
 app = typer.Typer(
     name="sordino",
@@ -43,6 +57,9 @@ app.command("evaluate")(apply.evaluate_command)
 app.command("export")(apply.export_command)
 app.command("certify")(certify.certify_command)
 app.command("compare")(compare.compare_command)
+app.command("board")(board.board_command)
+app.command("runs")(board.runs_command)
+app.command("report")(report.report_command)
 app.command("reproduce")(reproduce.reproduce_command)
 app.command("demo")(demo.demo_command)
 app.command("bench")(bench.bench_command)

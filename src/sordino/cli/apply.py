@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sordino.cli.output import Json, require_folder, show, working
+from sordino.cli.output import Json, require_folder, show
+from sordino.cli.progress import working
 from sordino.errors import InvalidInput, require
 from sordino.files import write_atomically
 

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from sordino.cli.output import File, Json, Set, show_with_certificate, working
+from sordino.cli.output import File, Json, Set, show_with_certificate
+from sordino.cli.progress import working
 from sordino.config import load_config
 from sordino.errors import LARGEST_SEED
 

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from sordino.cli.output import Json, print_json, show, working
+from sordino.cli.output import Json, print_json, show
+from sordino.cli.progress import working
 from sordino.errors import LARGEST_SEED
 
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from sordino.cli.output import Json, print_json, print_rows, show_with_certificate, working
+from sordino.cli.output import Json, json_text, print_json, print_rows, show_with_certificate
+from sordino.cli.progress import working
 from sordino.errors import InvalidInput, require
 from sordino.privacy.certification import certify_ledger
 from sordino.privacy.guarantee import Certificate
@@ -27,6 +29,14 @@ if TYPE_CHECKING:
 SignWith = Annotated[
     Path | None, typer.Option("--sign", help="Sign with this private key (Ed25519 or ECDSA; OpenSSH or PEM).")
 ]
+
+
+class Format(StrEnum):
+    """Forms of a certificate for people who do not have the run."""
+
+    JSON = "json"
+    REGISTRY = "registry"
+    CARD = "card"
 
 
 class Checked(NamedTuple):
@@ -50,6 +60,10 @@ def certify_command(
     verify: Annotated[
         Path | None, typer.Option(help="Check that this public key (OpenSSH or PEM) signed the files as they are.")
     ] = None,
+    format: Annotated[
+        Format | None,
+        typer.Option(help="Print the certificate for others: JSON (docs/schema), a registry's YAML, or a model card."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Recompute from the ledger what has been spent, and compare all files of the run with it.
@@ -61,6 +75,11 @@ def certify_command(
     from sordino.runs.agreement import was_run
     from sordino.runs.store import point_folders
 
+    if format is not None:
+        alone = sign is None and delta is None and not json
+        require(alone, "format", format.value, "takes no other option but --verify")
+        print(_exported(run, format, None if verify is None else _verifying_key(verify)), end="")
+        return
     if run.name.endswith(SUFFIX) and not run.is_dir():
         require(sign is None and delta is None, "run", str(run), "is signed already: --verify alone goes with it")
         show_statement(run, None if verify is None else _verifying_key(verify), as_json=json)
@@ -109,6 +128,20 @@ def _verifying_key(path: Path) -> VerifyingKey:
     from sordino.privacy.signing import read_verifying_key
 
     return read_verifying_key(path)
+
+
+def _exported(run: Path, format: Format, key: VerifyingKey | None) -> str:
+    """A finished run, whose files agree, in one of the forms."""
+    from sordino.report.card import card_markdown
+    from sordino.report.exported import export, export_json
+    from sordino.report.registry import registry_yaml
+    from sordino.runs.agreement import was_run
+
+    require(run.is_dir() and was_run(run), "run", str(run), "is no run: give the folder of one, or a point of a sweep")
+    found = export(run, key)
+    if format is Format.JSON:
+        return json_text(export_json(found)) + "\n"
+    return registry_yaml(found) if format is Format.REGISTRY else card_markdown(found)
 
 
 # --- Checks ----------------------------------------------------------------------------------------------------------

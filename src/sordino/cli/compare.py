@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from sordino.cli.output import Json, points_progress, print_json, require_picture, show, working
+from sordino.cli.output import Json, print_json, require_picture, show
+from sordino.cli.progress import points_progress, working
 from sordino.config import Config, load_config
 from sordino.errors import InvalidInput, require
 from sordino.privacy import wording
@@ -34,6 +35,7 @@ def compare_command(
 ) -> None:
     """Train several methods with several seeds: means with 95 % intervals, paired tests, a table and a plot."""
     from sordino.report.comparison import CORRECTION, TEST, compare, plot_comparison
+    from sordino.report.comparison_file import keep_comparison, kept_method
     from sordino.runs import Options, sweep
 
     require(len(files) >= 2, "files", [str(file) for file in files], "give at least two run files")
@@ -59,6 +61,7 @@ def compare_command(
         said = certificate.to_json()
         row |= {"guarantee": str(guarantee)} | {key: said[key] for key in ("draws", "seed", "assumptions", "warnings")}
     plot_comparison(histories, task.name, picture)
+    kept = picture.with_suffix(".json")
     others = "1 other file" if len(names) == 2 else f"{len(names) - 1} other files"
     result = {
         "task": task.name,
@@ -68,15 +71,21 @@ def compare_command(
         "test": f"{TEST}, of each file against {names[0]}",
         "correction": f"{CORRECTION}, for {others}",
         "picture": str(picture),
+        "kept": str(kept),
     }
+    methods = [
+        kept_method(name, task.name, config.changed, certificate, histories[name][0])
+        for name, config, certificate in zip(names, configs, certificates, strict=True)
+    ]
+    keep_comparison(kept, result, rows, methods)
     if json:
         print_json(result | {"rows": rows, "choosing": {"note": NOT_COVERED}})
         return
-    show("Comparison", result | {"rows": [_shown(row, names[0]) for row in rows]})
     for name, guarantee in zip(names, guarantees, strict=True):
         print(f"{name}: {guarantee}")
     print(*wording.comparison_notes(dict(zip(names, certificates, strict=True))), sep="\n")
     print(NOT_COVERED)
+    show("Comparison", result | {"rows": [_shown(row, names[0]) for row in rows]})
 
 
 def _names(files: list[Path]) -> list[str]:

@@ -9,7 +9,8 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from sordino.cli.output import Json, print_json, print_rows, show, working
+from sordino.cli.output import Json, print_json, print_rows, show
+from sordino.cli.progress import working
 from sordino.data import CATALOGUE, Dataset, FederatedData, fetch, label_histogram, load, partition, where
 from sordino.data.datasets import OWN_NAMES
 from sordino.data.partition import plot_label_histogram

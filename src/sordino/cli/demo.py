@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from sordino.cli.output import require_picture
-from sordino.cli.run import live_progress
+from sordino.cli.progress import live_progress
 from sordino.errors import LARGEST_SEED
 
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sordino.cli.output import Json, Set, working
+from sordino.cli.output import Json, Set
+from sordino.cli.progress import working
 from sordino.errors import InvalidInput, require
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sordino.cli.output import Json, Set, points_progress, print_json, print_rows, require_folder, show
+from sordino.cli.output import Json, Set, print_json, print_rows, require_folder, show
+from sordino.cli.progress import points_progress
 from sordino.errors import InvalidInput, require
 
 if TYPE_CHECKING:

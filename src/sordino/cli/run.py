@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.table import Column
 
 from sordino.cli.certify import SignWith, signing_key
-from sordino.cli.output import File, Json, Set, progress_bar, require_folder, show_with_certificate, working
+from sordino.cli.output import File, Json, Set, print_json, require_folder, show, show_with_certificate
+from sordino.cli.progress import live_progress, working
 from sordino.cli.sweep import Models, run_sweep, show_sweep_plan
+from sordino.cli.tracking import Sending, Track, TrackPrivate, tracking
 from sordino.config import Config, load_sweep
 from sordino.errors import require
-from sordino.privacy.wording import format_epsilon
+from sordino.privacy.wording import MOST_CLIENTS
 
 if TYPE_CHECKING:
     from sordino.privacy.signing import SigningKey
-    from sordino.runs.point import Progress
+    from sordino.runs.point import Row
 
 
 def plan_command(file: File, set: Set = None, json: Json = False) -> None:
@@ -51,6 +48,8 @@ def run_command(
         Models | None, typer.Option(help="Points of a sweep whose models are kept: best if left out.")
     ] = None,
     sign: SignWith = None,
+    track: Track = None,
+    track_private: TrackPrivate = False,
     json: Json = False,
 ) -> None:
     """Train; writes metrics, certificate, ledger, checkpoint, model and a picture to runs/<name>/.
@@ -62,41 +61,72 @@ def run_command(
     sweep = load_sweep(file, tuple(set or ()))
     key = None if sign is None else signing_key(sign)
     require_folder("runs", runs)
+    require(track is not None or not track_private, "track-private", True, "says what is sent with --track: give both")
     if sweep.varied:
+        require(track is None, "track", track, "is for a single run: a sweep has a table")
         run_sweep(sweep, folder, best, models or Models.BEST, key, as_json=json)
         return
     for field, value in (("best", best), ("models", models)):
         require(value is None, field, value, "is for sweeps: give a key of the file a list or a grid of values")
-    run_alone(sweep.points[0].config, folder, resume, key, as_json=json)
+    sending = None
+    if track is not None:
+        from sordino.report.tracking import require_tracker
+
+        require_tracker(track)
+        sending = Sending(track, track_private)
+    run_alone(sweep.points[0].config, folder, resume, key, sending, as_json=json)
 
 
-def run_alone(config: Config, folder: Path, resume: bool, key: SigningKey | None = None, *, as_json: bool) -> None:
+def run_alone(
+    config: Config,
+    folder: Path,
+    resume: bool,
+    key: SigningKey | None = None,
+    sending: Sending | None = None,
+    *,
+    as_json: bool,
+) -> None:
     """Run a file that stands for one run, sign it if there is a key, and show what came of it."""
     from sordino.report.curves import measure_of, plot_history
     from sordino.runs import simulate
+    from sordino.runs.names import CERTIFICATE
+    from sordino.runs.point import Point
 
     given = config.file.run.model_dump(exclude={"rounds", "cohort"}) | {"config": config.changed}
     with working("reading data and planning"):
         plan, task = config.plan(), config.task()
         resolved = config.resolve(plan, task)
-    with live_progress(plan.rounds) as progress:
+    promised = Point(plan, config.file.run.seed, resolved).certificate
+    with live_progress(plan.rounds) as show_row, tracking(sending, promised, folder) as send_row:
+
+        def progress(row: Row) -> None:
+            show_row(row)
+            send_row(row)
+
         run = simulate(plan, task, **given, resolved=resolved, folder=folder, resume=resume, progress=progress)
     measure = measure_of(run.history[-1])[0]
     picture = folder / f"{measure}.png"
     plot_history(run.history, f"{task.name}, {plan.mechanism} noise", picture)
     result = {
         "run": str(folder),
-        "rounds": plan.rounds,
-        measure: run.history[-1][measure],
-        f"{measure}_last_5": sum(row[measure] for row in run.history[-5:]) / len(run.history[-5:]),
-        "seconds": run.seconds,
         "picture": str(picture),
+        "rounds": plan.rounds,
+        "seconds": run.seconds,
     }
     if key is not None:
         from sordino.runs.signature import sign_run
 
         result |= {"signature": str(sign_run(folder, key)), "signed_by": key.id}
-    show_with_certificate(f"Run of {config.path}", result, run.certificate, as_json=as_json)
+    result[f"{measure}_last_5"] = sum(row[measure] for row in run.history[-5:]) / len(run.history[-5:])
+    result[measure] = run.history[-1][measure]
+    if as_json:
+        print_json(result | run.certificate.to_json())
+        return
+    print(run.certificate)
+    own = {guarantee.client for guarantee in run.certificate.guarantees} - {None}
+    if len(own) > MOST_CLIENTS:
+        print(f"The guarantee of each of {len(own)} clients: {folder / CERTIFICATE}, or --json")
+    show(f"Run of {config.path}", result)  # last, with what was measured at the end: this is where people look
 
 
 def _name(name: str) -> str:
@@ -104,24 +134,3 @@ def _name(name: str) -> str:
     plain = name not in ("", ".", "..") and "/" not in name and len(name.encode()) <= 200
     require(plain, "name", name, "must be the name of a folder, without /, of at most 200 bytes")
     return name
-
-
-@contextmanager
-def live_progress(rounds: int) -> Iterator[Progress]:
-    """Round, loss, accuracy, epsilon and time left, on a terminal; nothing otherwise."""
-    measures = TextColumn("{task.fields[line]}", table_column=Column(overflow="fold"))  # no figure is cut
-    with progress_bar(TextColumn("round"), MofNCompleteColumn(), BarColumn(), measures, TimeRemainingColumn()) as bar:
-        rounds_bar = bar.add_task("", total=rounds, line="compiling")
-
-        def progress(row: dict[str, Any]) -> None:
-            epsilon = row["epsilon"]
-            finite = isinstance(epsilon, float) and math.isfinite(epsilon)
-            spent = f"epsilon so far {format_epsilon(epsilon)}" if finite else "not private"
-            if finite and not bar.disable and not bar.tasks[rounds_bar].completed:  # said once, above the bar
-                bar.console.print(f"epsilon of {row['epsilon_of']}", highlight=False)
-            measured = f"accuracy {100 * row['accuracy']:.1f} %" if "accuracy" in row else ""
-            if "suboptimality" in row:
-                measured = f"suboptimality {row['suboptimality']:.3g}"
-            bar.update(rounds_bar, completed=row["round"], line=f"loss {row['test_loss']:.3f}  {measured}  {spent}")
-
-        yield progress

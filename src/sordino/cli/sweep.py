@@ -10,7 +10,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from sordino.cli.output import points_progress, print_json, show, working
+from sordino.cli.output import print_json, show
+from sordino.cli.progress import points_progress, working
 from sordino.config import Config, Sweep
 from sordino.errors import require
 from sordino.privacy import wording
@@ -151,13 +152,16 @@ def run_sweep(
         promised = [promise.to_json() for promise in promises]
         print_json(result | {"rows": rows, "promises": promised, "choosing": choosing})
         return
-    show(f"Sweep of {sweep.path}", result)
     print(*promises, sep="\n")
     print(f"\n{wording.SELECTION_NOT_COVERED}")
     for cost in costs:
         print(wording.tuning_sentence(cost, len(rows)))
     if len(costs) > 1:
         print(wording.separate_costs(len(rows)))
+    mean = chosen.get("mean")
+    shown = None if mean is None else f"{100 * mean:.2f} %" if rule.startswith("accuracy") else f"{mean:.4g}"
+    ordered = {key: value for key, value in result.items() if key != "best_mean"} | {"best_mean": shown}
+    show(f"Sweep of {sweep.path}", ordered)  # last, with what was measured at the end: this is where people look
 
 
 def _sign_points(store: SweepStore, points: int, key: SigningKey) -> None:

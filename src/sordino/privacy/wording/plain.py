@@ -35,6 +35,14 @@ _OBSERVERS = {
     Observer.PEER: ("Another client that sees every message", "another client that sees every message", "it"),
 }
 
+# What each observer sees.
+ROLES = {
+    Observer.SERVER: "collects the clients' messages",
+    Observer.MODEL_USER: "sees the model after every round",
+    Observer.OUTSIDER: "sees the last model alone",
+    Observer.PEER: "another client, which sees what the server sees",
+}
+
 _CHANGES = {
     (Unit.CLIENT, Relation.ADD_REMOVE): "whether that client took part",
     (Unit.CLIENT, Relation.ZERO_OUT): "whether that client's contribution was there or replaced by nothing",
@@ -73,13 +81,18 @@ def draws_line(certificate: Certificate) -> str:
 
 def plain_paragraph(certificate: Certificate) -> str:
     """Who could learn what about one client or record over all rounds: those whom noise limits first."""
+    return " ".join(plain_sentences(certificate))
+
+
+def plain_sentences(certificate: Certificate) -> list[str]:
+    """The same, an entry for each observer."""
     chosen: dict[Observer, Guarantee] = {}
     for guarantee in sorted(certificate.totals, key=lambda total: not total.private):
         chosen.setdefault(guarantee.observer, guarantee)
     sentences = [_learns(guarantee) if guarantee.private else _unlimited(guarantee) for guarantee in chosen.values()]
     private = [guarantee for guarantee in chosen.values() if guarantee.private]
     rests = private and (certificate.assumptions or any(guarantee.assumptions for guarantee in private))
-    return " ".join([*sentences, *(["These limits hold only if all that is assumed below is true."] if rests else [])])
+    return [*sentences, *(["These limits hold only if all that is assumed below is true."] if rests else [])]
 
 
 def _learns(guarantee: Guarantee) -> str:
@@ -127,10 +140,7 @@ def glossary(guarantees: Sequence[Guarantee]) -> str:
     """One clause for each term of the guarantees' lines."""
     unit = " or ".join(dict.fromkeys(guarantee.unit for guarantee in guarantees))
     meanings: dict[str, str] = {
-        Observer.SERVER: "collects the clients' messages",
-        Observer.MODEL_USER: "sees the model after every round",
-        Observer.OUTSIDER: "sees the last model alone",
-        Observer.PEER: "another client, which sees what the server sees",
+        **{str(observer): role for observer, role in ROLES.items()},
         "one round": f"the figure of a single round (a {unit} that is used in several has the figure over all rounds)",
         Relation.ADD_REMOVE: f"compares the data with and without one {unit}",
         Relation.ZERO_OUT: f"compares one {unit}'s contribution with none (how many there are is public)",

@@ -1,0 +1,163 @@
+"""Lists of runs, sweeps, comparisons and studies, and their reports."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from sordino.deploy import server_study, statements
+from sordino.deploy.study import DESCRIPTION
+from sordino.errors import InvalidInput
+from sordino.privacy.signing import SigningKey, sign, statement
+from sordino.report import study
+from sordino.report.html import report_html
+from sordino.report.listing import list_runs
+from sordino.report.page import page_of
+from sordino.report.readers import readers
+from sordino.report.subject import read_subject
+from tests.cli.conftest import *  # noqa: F403  # the command line in this process
+from tests.toys import RUN_FILE, write_run_file
+from tests.web.makers import run_into
+
+GRID = (
+    ('name = "digits"\nclients = 20', 'name = "digits"\nclients = 5'),
+    ("local_lr = 0.5", "local_lr = { grid = [0.1, 0.5] }"),
+    ("clip = 1.0", "clip = { grid = [0.5, 1.0] }"),
+    ("rounds = 3\nseed = 0", "rounds = 2"),
+)
+
+
+@pytest.fixture(scope="module")
+def home(run, tmp_path_factory) -> Path:
+    """A run, a sweep, a damaged run and something else; the files of a comparison beside them."""
+    home = tmp_path_factory.mktemp("runs")
+    run_into(home / "alone", rounds=2)
+    shutil.copytree(home / "alone", home / "broken")
+    (home / "broken" / "certificate.json").write_text("?")
+    (home / "notes").mkdir()
+    file = write_run_file(home, RUN_FILE, *GRID)
+    run("run", str(file), "--runs", str(home), "--name", "swept")
+    files = []
+    for name, lr in (("a", 0.5), ("b", 0.1)):
+        files.append(home / f"{name}.toml")
+        files[-1].write_text(RUN_FILE.replace("local_lr = 0.5", f"local_lr = {lr}"))
+    run("compare", *map(str, files), "--seeds", "2", "--picture", str(home / "cmp.png"))
+    return home
+
+
+def report(path: Path, *, public: bool = False) -> str:
+    return report_html(page_of(read_subject([path], readers()), public=public))
+
+
+def test_a_line_for_each(home):
+    found = {each.name: each for each in list_runs(home)}
+    assert {name: each.kind for name, each in found.items()} == {"alone": "run", "broken": "damaged", "swept": "sweep"}
+    alone, swept = found["alone"], found["swept"]
+    assert (alone.done, alone.planned, alone.finished, alone.against) == (2, 2, True, "model user")
+    assert (swept.done, swept.planned, swept.finished, swept.method) == (4, 4, True, "fedavg")
+    assert "model user" in alone.epsilon_of
+
+
+def test_the_command(home, run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    said = run("runs", str(home)).stdout
+    assert max(map(len, said.splitlines())) <= 80
+    listed = json.loads(run("runs", str(home), "--json").stdout)["runs"]
+    assert [each["name"] for each in listed] == ["alone", "broken", "swept"]
+    assert "is no folder" in run("runs", str(home / "cfg.toml"), code=2).stderr
+
+
+def test_the_report_of_a_sweep(home):
+    found = read_subject([home / "swept"], readers())
+    assert found.grid.varied == ("algorithm.local_lr", "bound.clip")
+    best = [next(p for p in found.grid.points if run.name.startswith(p.name.zfill(5))).measured for run in found.runs]
+    assert best == sorted(best, reverse=True)
+    text = report(home / "swept")
+    assert text.count('class="map"') == 1
+    assert text.count("<title>point") == 4
+    public = report(home / "swept", public=True)
+    assert 'class="map"' not in public
+    assert "test accuracy</th>" not in public
+
+
+def test_the_report_of_a_comparison(home):
+    found = read_subject([home / "cmp.json"], readers())
+    assert [run.name for run in found.runs] == ["a", "b"]
+    text = report(home / "cmp.json")
+    assert 'class="bars"' in text
+    assert 'class="bars"' not in report(home / "cmp.json", public=True)
+    assert (home / "cmp.json").stat().st_mode & 0o077 == 0
+
+
+def test_kinds_do_not_mix(home):
+    with pytest.raises(InvalidInput, match="is a sweep"):
+        read_subject([home / "alone", home / "swept"], readers())
+
+
+def test_the_command_writes_a_report_beside_the_run(home, run):
+    said = json.loads(run("report", str(home / "alone"), "--public", "--json").stdout)
+    assert Path(said["report"]) == home / "alone" / "report-public.html"
+    assert Path(said["report"]).stat().st_size == said["bytes"]
+    run("certify", str(home / "alone"))  # the run still agrees with its ledger
+    assert "ends in .html" in run("report", str(home / "alone"), "--out", "x.pdf", code=2).stderr
+
+
+# --- Studies ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_reader_knows_the_files_that_a_server_writes():
+    written = (DESCRIPTION, server_study.JOURNAL, server_study.STATUS, server_study.STATEMENT)
+    assert written == (study.DESCRIPTION, study.JOURNAL, study.STATUS, study.STATEMENT)
+    assert study.PREDICATE_TYPE == statements.SERVER_STATEMENT
+
+
+@pytest.fixture
+def studied(home, tmp_path) -> Path:
+    """The folder of a study of three members, of whom one sent nothing."""
+    folder, key = tmp_path / "clinics", SigningKey(Ed25519PrivateKey.generate())
+    folder.mkdir()
+    stated = json.loads((home / "alone" / "certificate.json").read_text())
+    members = {
+        "north": {"rounds": [[1, 2]], "ledgerEntry": "", "certificate": stated},
+        "south": {"rounds": [[1, 1]], "ledgerEntry": "", "certificate": stated},
+        "west": {"rounds": [], "ledgerEntry": "", "certificate": None},
+    }
+    predicate = {"members": members, "rounds": 2, "digest": "d1", "software": "sordino 1", "signedAt": "now"}
+    signed = sign(statement({"description.json": {"sha256": "d1"}}, statements.SERVER_STATEMENT, predicate), key)
+    (folder / study.STATEMENT).write_text(json.dumps(signed))
+    (folder / study.DESCRIPTION).write_text(
+        json.dumps({"name": "clinics", "server": key.public.line, "file": RUN_FILE})
+    )
+    lines = [server_study.RoundLine(n, {"north": "e"}, {}, [], 1.5, {"accuracy": 0.1 * n}) for n in (1, 2)]
+    (folder / study.JOURNAL).write_bytes(b"".join(line.to_bytes() for line in lines))
+    (folder / study.STATUS).write_text(json.dumps({"round": 2, "rounds": 2, "state": "done", "measured": {}}))
+    return folder
+
+
+def test_the_report_of_a_study(studied):
+    found = read_subject([studied], readers())
+    assert [(member.name, member.rounds) for member in found.members] == [("north", 2), ("south", 2), ("west", 0)]
+    text = report(studied)
+    assert all(name in text for name in ("north", "south", "west", "sent nothing"))
+    (listed,) = list_runs(studied.parent)
+    assert (listed.kind, listed.done, listed.finished) == ("study", 2, True)
+
+
+def test_a_changed_statement_is_refused(studied):
+    envelope = json.loads((studied / study.STATEMENT).read_text())
+    payload = base64.b64decode(envelope["payload"]).replace(b"model user", b"outsider")
+    envelope["payload"] = base64.b64encode(payload).decode()
+    (studied / study.STATEMENT).write_text(json.dumps(envelope))
+    with pytest.raises(InvalidInput, match="was changed"):
+        read_subject([studied], readers())
+
+
+def test_a_study_that_goes_on_is_not_reported(studied):
+    (studied / study.STATEMENT).unlink()
+    with pytest.raises(InvalidInput, match="not ended"):
+        read_subject([studied], readers())
