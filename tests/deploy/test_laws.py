@@ -20,10 +20,9 @@ from sordino.deploy.entropy import coin_noise, quantize
 from sordino.deploy.noise import randomize, randomize_sum, received_message
 from sordino.deploy.records import OwnRecords
 from sordino.deploy.study import Study, as_arrays
-from sordino.deploy.turn import Training
+from sordino.deploy.turn import Aggregation, Training
 from sordino.mechanisms._lattice import sensitivities
 from sordino.privacy.events import FiniteLoss, Gaussian, Pure, as_ideal
-from sordino.privacy.lattice import DEVIATION
 from sordino.privacy.privunit import privunit_constants
 from sordino.privacy.tdl import tdl_pmf
 from sordino.types import Aggregate, Event, Message
@@ -78,11 +77,11 @@ def test_a_message_holds_the_gaussian_noise_that_its_event_claims(
     sent = {}
     for name, each in (("noisy", study), ("bare", bare)):
         training = Training(each, 0, OwnRecords(x, y), seeded_words(1))
-        received = as_arrays(each.rules.method.broadcast(each.rules.method.init_server(each.initial())))
-        sent[name] = training(received, training.first_state()).update.values
-    numbers = study.numbers(0)
-    step = float(study.rules.mechanism.for_client(numbers).noise_std) / DEVIATION
-    noise = sent["noisy"] * step - sent["bare"]
+        state = each.rules.method.init_server(each.initial())
+        received = as_arrays(each.rules.method.broadcast(state))
+        update = training(received, training.first_state()).update
+        sent[name] = np.asarray(Aggregation(each).check(0, update, state).vector, np.float64)  # as the server reads it
+    numbers, noise = study.numbers(0), sent["noisy"] - sent["bare"]
     sensitivity = float(study.rules.method.bound.limit) if numbers is None else 2 * float(numbers.lipschitz) / len(y)
     accepted_alone(noise, gaussian_std(study.plan.costs[0], sensitivity))
 

@@ -197,6 +197,25 @@ def test_an_answer_in_the_ledger_is_the_one_that_leaves(
     assert study.round(2)[32:] == stored[32:]
 
 
+def test_a_node_killed_before_it_has_signed_signs_about_what_its_ledger_names(
+    open_study: Callable[..., Study], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server signs anew when it asks again; the ledger has the digest of its first statement."""
+    study = open_study()
+    body_of(study.caller.start(study.node))
+    used = _used(study, [study.round(1)])
+    with monkeypatch.context() as patch:
+        patch.setattr("sordino.deploy.node.sign", kill)
+        with pytest.raises(Killed):
+            study.caller.finish(study.node, "east", used, 3)
+    study.reopen()
+    assert study.record.finish is not None
+    first = (study.folder / SERVER_STATEMENT).read_bytes()
+    body_of(study.caller.finish(study.node, "east", used, 3))
+    assert (study.folder / SERVER_STATEMENT).read_bytes() == first
+    assert study.record.finish.files == {SERVER_STATEMENT: sha256(first).hexdigest()}
+
+
 def _whole_study(study: Study, received: dict[int, bytes]) -> bytes:
     """Start, three rounds and the end; what arrives is noted."""
     body_of(study.caller.start(study.node))

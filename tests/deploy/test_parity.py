@@ -12,13 +12,16 @@ import sordino as so
 from sordino.algorithms import METHODS
 from sordino.config import load_config
 from sordino.data import FederatedData
+from sordino.deploy.node_study import ANSWERS, Answer
 from sordino.deploy.server_study import MODEL
+from sordino.deploy.turn import Aggregation
 from sordino.errors import InvalidInput
 from sordino.models import get
 from sordino.planning.deployed import deploy
 from sordino.runs.store import model_bytes
 from sordino.tasks import Task
-from tests.deploy.clinic import Clinics, records_of
+from tests.deploy.clinic import CLIENTS, Clinics, records_of
+from tests.deploy.ended import study_of_node
 
 NAMES, SIZES = ("east", "north"), (6, 9)
 STUDY = """\
@@ -105,6 +108,22 @@ def test_a_deployed_study_ends_with_the_simulated_model(case: tuple[str, str, st
     assert deployed.keys() == simulated.keys()
     for name, expected in simulated.items():
         np.testing.assert_allclose(deployed[name], expected, rtol=0, atol=1e-6)
+
+
+def test_memories_that_follow_noisy_messages_add_up_to_the_servers(tmp_path: Path) -> None:
+    """g is the mean of the g_i only where a node adds to its memory what the server has read, noise included."""
+    private = 'trust = "local"\nepsilon = 8.0\ndelta = 1e-3'
+    feedback = text_of("error_feedback", FEEDBACK + "\nremember_noise = true", "clip = 0.2")
+    clinics = Clinics(tmp_path, NAMES, SIZES, **CLIENTS)
+    clinics.open_all()
+    kept = clinics.run(feedback.replace('mechanism = "none"', private))
+    clinics.close()
+    memories = [
+        Answer.read(max((study_of_node(clinics, kept, name) / ANSWERS).glob("*.npz"))).state[0] for name in NAMES
+    ]
+    state = Aggregation(kept.study).restored(kept.leaves)
+    assert np.abs(state.g).max() > 0.1
+    np.testing.assert_allclose(state.g, np.mean(memories, axis=0), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("method", SIMULATED_ONLY)
