@@ -1,4 +1,4 @@
-"""`python -m sordino.experiments.which_method` runs the study, writes results/which_method/.
+"""`python -m sordino.experiments.which_method` runs the study, writes results/which_method/ and docs/which_method.md.
 
 A call that was interrupted goes on from runs/unfinished/which_method/ when it is repeated.
 """
@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from sordino.experiments.provenance import Calls, provenance
+from sordino.experiments.which_method.page import write_page
 from sordino.experiments.which_method.study import RESULTS, Part, Study, StudyTask, load_study, parts_of, run_task
 from sordino.files import write_atomically
 from sordino.report.results import Result
@@ -36,6 +37,7 @@ def main() -> None:
             result = _of_task(study, task) | {"provenance": calls.provenance}
             write_atomically(written, (json.dumps(result, indent=1, allow_nan=False) + "\n").encode())
             print(f"written: {written}", file=sys.stderr)
+        write_page()
         shutil.rmtree(UNFINISHED)
 
 

@@ -6,6 +6,7 @@ One result file for each task holds, for each model of trust and each epsilon, a
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -136,13 +137,18 @@ def _constant_answer(where: Arena) -> float:
 
 def _row(row: dict[str, Any], outcome: Outcome) -> Result:
     """Figures to five digits, the best point, the guarantee, and the price of choosing."""
-    figures = {key: float(f"{value:.5g}") if isinstance(value, float) else value for key, value in row.items()}
+    figures = {key: _rounded(value) if isinstance(value, float) else value for key, value in row.items()}
     price = outcome.price or {}
     keys = ("runs", "epsilon_with_independent_noise", "epsilon_of_private_selection")
     return figures | {
         "best": outcome.choice.best.values,
-        "score": outcome.choice.score,
+        "score": _rounded(outcome.choice.score),
         "edges": [{"key": edge["key"], "end": edge["end"]} for edge in outcome.choice.edges],
         "guarantee": outcome.guarantee.to_json(),
-        "price": {key: float(f"{price[key]:.5g}") for key in keys if key in price},
+        "price": {key: _rounded(price[key]) for key in keys if key in price},
     }
+
+
+def _rounded(value: float | None) -> float | None:
+    """Five digits; None for what is not a number, as the figures of a method that diverged."""
+    return None if value is None or not math.isfinite(value) else float(f"{value:.5g}")
