@@ -10,17 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sordino.cli.output import (
-    Json,
-    json_text,
-    points_progress,
-    print_json,
-    print_rows,
-    print_text,
-    require_folder,
-    show,
-    working,
-)
+from sordino.cli.comparison import NOT_COVERED, show_comparison
+from sordino.cli.output import Json, json_text, points_progress, print_json, require_folder, working
 from sordino.config import Sweep, load_sweep
 from sordino.errors import InvalidInput, require
 from sordino.privacy import wording
@@ -29,8 +20,6 @@ from sordino.privacy.guarantee import Guarantee
 if TYPE_CHECKING:
     from sordino.experiments.comparing import Arena, Outcome
     from sordino.experiments.tuning import Budget, Candidate
-
-NOT_COVERED = f"{wording.SELECTION_NOT_COVERED} {wording.SHARED_NOISE}"
 
 
 def compare_command(
@@ -77,7 +66,7 @@ def compare_command(
         where = arena(candidates[0].config.task(), budget, share=held_out, seed=held_out_seed, best=best)
         promised = {each.name: [guarantee_of(point) for point in promised_of(each, where.task)] for each in candidates}
     for name, guarantees in promised.items():
-        _require_same_guarantee([f"{name}, a point"] * len(guarantees), guarantees, remedy="take it out of the grid")
+        _require_same_guarantee([f"{name}, a point"] * len(guarantees), guarantees, otherwise="take it out of the grid")
     if not unequal:
         _require_same_guarantee(list(promised), [guarantees[0] for guarantees in promised.values()])
     with points_progress(len(candidates) * (budget.tuning_runs + seeds)) as progress:
@@ -87,7 +76,7 @@ def compare_command(
     if json:
         print_json(result)
     else:
-        _show(result, outcomes)
+        show_comparison(result, outcomes)
 
 
 def _names(files: list[Path]) -> list[str]:
@@ -138,7 +127,7 @@ def _digest(candidates: list[Candidate], budget: Budget, *others: float) -> str:
     return hashlib.sha256(repr((files, astuple(budget)[:2], others)).encode()).hexdigest()[:8]
 
 
-def _require_same_guarantee(names: list[str], guarantees: list[Guarantee], remedy: str = "use --unequal") -> None:
+def _require_same_guarantee(names: list[str], guarantees: list[Guarantee], otherwise: str = "use --unequal") -> None:
     """Refuse guarantees that differ in epsilon (by more than a millionth), delta, unit, relation or observer."""
     first = guarantees[0]
     for name, other in zip(names[1:], guarantees[1:], strict=True):
@@ -147,7 +136,7 @@ def _require_same_guarantee(names: list[str], guarantees: list[Guarantee], remed
             continue
         remedy = (
             f"has {wording.total_sentence(other)}, but {names[0]} has {wording.total_sentence(first)}: make them equal "
-            f"with --set privacy.epsilon=... and --set privacy.delta=..., or {remedy}"
+            f"with --set privacy.epsilon=... and --set privacy.delta=..., or {otherwise}"
         )
         raise InvalidInput("guarantee", name, remedy)
 
@@ -203,45 +192,3 @@ def _about(outcome: Outcome) -> dict[str, Any]:
 
 def _prices(outcomes: list[Outcome]) -> list[dict[str, Any]]:
     return [{"method": each.name} | each.price for each in outcomes if each.price is not None]
-
-
-def _show(result: dict[str, Any], outcomes: list[Outcome]) -> None:
-    """Everything within the width of the terminal."""
-    own = ("rows", "pairs", "edges", "choosing", "held_out", "tables")
-    show("Comparison", {key: value for key, value in result.items() if key not in own and value is not None})
-    measure, reference = result["measure"], result["reference"]
-    shown = [_figures(row, reference) for row in result["rows"]]
-    print_rows(shown, title=f"{measure} on the test set, best first")
-    if result["held_out"] is not None:
-        print_rows([_chosen(row) for row in result["rows"]], title="best points, chosen on held-out clients")
-        prices = [_price(price) for price in result["choosing"]["prices"]]
-        print_rows(prices, title="price of choosing, for a client in training")
-        print_text(wording.PRICES_OF_CHOOSING, wording.held_out(**result["held_out"]))
-        print_text(*(f"warning: {wording.at_the_edge(**edge)}" for edge in result["edges"]))
-    promises: dict[str, list[str]] = {}
-    for each in outcomes:
-        promises.setdefault(str(each.guarantee), []).append(each.name)
-    print_text(*(f"{', '.join(names)}: {promise}" for promise, names in promises.items()))
-    print_text(*wording.comparison_notes({each.name: each.certificate for each in outcomes}), NOT_COVERED)
-
-
-def _figures(row: dict[str, Any], reference: str) -> dict[str, str]:
-    """A row for people: intervals in brackets."""
-    difference, p = "-", "-"
-    if "difference" in row:
-        difference = f"{row['difference']:+.3g} [{row['difference_low']:+.3g}, {row['difference_high']:+.3g}]"
-        p = "-" if math.isnan(row["p"]) else f"{row['p']:.2g}"
-    mean = f"{row['mean']:.4g} [{row['low']:.4g}, {row['high']:.4g}]"
-    return {"method": row["method"], "mean [95 %]": mean, f"less {reference}": difference, "p": p}
-
-
-def _chosen(row: dict[str, Any]) -> dict[str, str]:
-    values = ", ".join(f"{key} = {value}" for key, value in row["best"].items())
-    tried = f"{row['tried']} of {row['of']}"
-    return {"method": row["method"], "best": values or "-", "score": f"{row['score']:.4g}", "tried": tried}
-
-
-def _price(price: dict[str, Any]) -> dict[str, Any]:
-    together, selection = (price.get(f"epsilon_{key}") for key in ("with_independent_noise", "of_private_selection"))
-    named = {"method": price["method"], "runs": price["runs"], "epsilon of one run": price["epsilon_of_one_run"]}
-    return named | {"epsilon of all runs": together, "epsilon of the best of them": selection}
