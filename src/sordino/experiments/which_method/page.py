@@ -46,7 +46,7 @@ def which_method_page(folder: Path = RESULTS) -> str:
     tasks = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
     seeds = len(tasks[0]["comparisons"][0]["budget"]["seeds"])
     header = HEADER.format(level=LEVEL, seeds=seeds)
-    return "\n".join([header, *_decisions(tasks), *_method(tasks), *_figures(tasks)]) + LIMITS
+    return "\n".join([header, *_decisions(tasks), *_method(tasks), *_figures(tasks), LIMITS])
 
 
 def best_group(comparison: Result) -> dict[str, float]:
@@ -126,7 +126,7 @@ def _method(tasks: list[Result]) -> Iterator[str]:
             f"{made['device']}, {made['date'][:10]}."
         )
     yield f"\nPrice of choosing, for a client in training ({runs} runs):\n"
-    yield "| model | epsilon of one run | of all runs | of the best of them |"
+    yield "| model | epsilon of one run | epsilon of all runs | epsilon of the best of them |"
     yield "|---|---|---|---|"
     for model, epsilon, comparisons in _kinds(tasks):
         prices = [row["price"] for each in comparisons for row in each["rows"]]
