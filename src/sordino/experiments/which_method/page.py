@@ -36,7 +36,8 @@ LIMITS = """
 - Central and local rows promise different things at the same epsilon: central protects against the model user and
   trusts the server; local protects against the server. Compare within a model.
 - The intervals are over seeds: start of the model, noise and batches. They say nothing about other data.
-- A method near the accuracy of the constant answer has learnt nothing. More clients help then, not another method.
+- "Nothing learnt": the interval of the best method reaches down to the accuracy of the constant answer, which always
+  names the most frequent class. More clients help then, not another method.
 - Where the best value lies at the edge of its grid, a better one may lie outside.
 """
 
@@ -98,7 +99,9 @@ def _decisions(tasks: list[Result]) -> Iterator[str]:
         for comparison in comparisons:
             first, *alike = best_group(comparison)
             others = f" (+{len(alike)})" if alike else ""
-            cells.append(f"{label(model, first)} {comparison['rows'][0]['mean']:.1f}{others}")
+            best = comparison["rows"][0]
+            nothing = " (nothing learnt)" if best["low"] <= comparison["constant"] else ""
+            cells.append(f"{label(model, first)} {best['mean']:.1f}{others}{nothing}")
         chosen = f"**{label(model, method)}** ({count} of {len(comparisons)})"
         yield f"| {model} | {epsilon:g} | {chosen} | {' | '.join(cells)} |"
 
@@ -107,7 +110,7 @@ def _method(tasks: list[Result]) -> Iterator[str]:
     """How the figures came about."""
     first = tasks[0]["comparisons"][0]
     budget, rows = first["budget"], [row for task in tasks for each in task["comparisons"] for row in each["rows"]]
-    edges = sum(bool(row["edges"]) for row in rows)
+    edges, numbers = (sum(len(row[key]) for row in rows) for key in ("edges", "best"))
     yield "\n## How it was done\n"
     runs = budget["points"] * budget["tuning_seeds"]
     yield (
@@ -115,14 +118,15 @@ def _method(tasks: list[Result]) -> Iterator[str]:
         f"{budget['tuning_seeds']} seeds each ({runs} runs), the best one by the rule {first['rule']} on held-out "
         f"clients, then {len(budget['seeds'])} runs of it with other seeds on the test set. Test: {first['test']}. "
         f"Correction: {first['correction']} of a comparison. The grids lie in "
-        f"`src/sordino/experiments/which_method/runs/`. In {edges} of {len(rows)} choices a value at the edge of its "
-        "grid was best.\n"
+        f"`src/sordino/experiments/which_method/runs/`. In {edges} of {numbers} cases the smallest or the largest "
+        "of the three values of a number was best.\n"
     )
     for task in tasks:
         made, one = task["provenance"], task["comparisons"][0]
+        begun = "".join(f", begun at {commit}" for commit in made.get("earlier_commits", ()))
         yield (
             f"- {task['name']}: {task['about']}. Always naming the most frequent class is right in "
-            f"{one['constant']:.1f} %. {wording.held_out(**one['held_out'])} Made at {made['commit']} on "
+            f"{one['constant']:.1f} %. {wording.held_out(**one['held_out'])} Made at {made['commit']}{begun}, on "
             f"{made['device']}, {made['date'][:10]}."
         )
     yield f"\nPrice of choosing, for a client in training ({runs} runs):\n"
