@@ -79,15 +79,9 @@ def test_everything_that_can_be_given_has_a_help_text():
         (["run", "cfg.toml", "--name", "a/b"], "name = 'a/b': must be the name of a folder"),
         (["run", "cfg.toml", "--name", "a" * 300], "at most 200 bytes"),
         (["run", "cfg.toml", "--name", "never", "--resume"], "resume = 'runs/never': nothing has been run here"),
-        (
-            ["compare", "cfg.toml", "other.toml", "--picture", "x.foo"],
-            "picture = 'x.foo': name a file that ends in .png",
-        ),
-        (["compare", "cfg.toml", "other.toml", "--picture", ""], "picture = '.': name a file that ends in .png"),
-        (
-            ["compare", "cfg.toml", "other.toml", "--picture", "cfg.toml/x.png"],
-            "picture = 'cfg.toml': cannot be a folder",
-        ),
+        (["compare", "cfg.toml", "other.toml", "--out", "cfg.toml"], "out = 'cfg.toml': cannot be a folder here"),
+        (["compare", "cfg.toml", "other.toml", "--points", "0"], "points = 0: must be at least 1"),
+        (["compare", "cfg.toml", "other.toml", "--held-out-seed", "-1"], "--held-out-seed"),
         (["demo", "--picture", "x.foo"], "picture = 'x.foo': name a file that ends in .png"),
         (["demo", "--seed", "-1"], "--seed"),
         (["audit", "cfg.toml", "--seed", "-1"], "--seed"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+from collections.abc import Callable
 from typing import Any, get_type_hints
 
 import jax
@@ -25,7 +27,23 @@ TASK = toy(sizes=(3, 1, 5, 2, 4, 3))
 RECORD_METHODS = [name for name in METHODS if issubclass(get_type_hints(METHODS[name])["return"], RecordMethod)]
 # A method that protects records bounds their gradients, and not a whole message.
 BOUNDS = {"record_scaffold": (so.clip(10.0),)} | {name: (None,) for name in RECORD_METHODS if name != "record_scaffold"}
-CASES = [(name, bound) for name in METHODS for bound in BOUNDS.get(name, (None, so.clip(0.01), so.normalize(0.5)))]
+# Options that make a method of another paper.
+VARIANTS = {
+    "fedavg, proximal": functools.partial(METHODS["fedavg"], proximal=0.1),
+    "fedexp, proximal": functools.partial(METHODS["fedexp"], proximal=0.1),
+} | {
+    f"fedavg, {name}": functools.partial(METHODS["fedavg"], server_lr=0.1, server_optimiser={"name": name, "eps": 0.5})
+    for name in ("adam", "yogi", "adagrad")
+}
+CASES = [
+    (name, bound)
+    for name in (*METHODS, *VARIANTS)
+    for bound in BOUNDS.get(name, (None, so.clip(0.01), so.normalize(0.5)))
+]
+
+
+def factory(name: str) -> Callable[..., Method]:
+    return VARIANTS.get(name) or METHODS[name]
 
 
 def usual_arguments(factory: Any, bound: Any = None) -> dict[str, Any]:
@@ -41,7 +59,7 @@ def usual_arguments(factory: Any, bound: Any = None) -> dict[str, Any]:
 
 def made(name: str, bound: Any) -> Method:
     """The method, resolved without noise."""
-    method = METHODS[name](bound=bound, **usual_arguments(METHODS[name], bound))
+    method = factory(name)(bound=bound, **usual_arguments(factory(name), bound))
     if name in RECORD_METHODS:
         return so.plan(method, rounds=2).resolve(TASK.population).method
     return method.resolve(PlanContext(TASK.d, CLIENTS, 3.0, mechanism=none(), relation=Relation.ZERO_OUT))
@@ -127,10 +145,10 @@ class TestEveryMethod:
 
     def test_numbers_are_leaves(self, name, bound):
         """A method of other numbers has the same structure: a sweep is one program."""
-        arguments = usual_arguments(METHODS[name], bound)
+        arguments = usual_arguments(factory(name), bound)
         number = next(key for key in ("local_lr", "server_lr", "radius") if key in arguments)
-        other = METHODS[name](bound=bound, **(arguments | {number: 0.1}))
-        same = METHODS[name](bound=bound, **arguments)
+        other = factory(name)(bound=bound, **(arguments | {number: 0.1}))
+        same = factory(name)(bound=bound, **arguments)
         assert jax.tree.structure(other) == jax.tree.structure(same)
         assert jax.tree.leaves(other) != jax.tree.leaves(same)
 

@@ -178,7 +178,8 @@ def sentences() -> str:
     lines += ["", "# Costs of a sweep of 6 points"]
     lines += [f"{name}: {wording.tuning_sentence(cost, 6)}" for name, cost in costs().items()]
     lines += [wording.separate_costs(6), wording.SELECTION_NOT_COVERED, wording.TUNING_NOT_COVERED]
-    lines += [wording.SHARED_NOISE, "", "# Short warnings"]
+    lines += [wording.SHARED_NOISE, wording.PRICES_OF_CHOOSING, wording.held_out(20, 100, 0)]
+    lines += [wording.at_the_edge("fedavg", "bound.clip", 0.5, "smallest"), "", "# Short warnings"]
     lines += [f"{code}: {text}" for code, text in wording.SHORT_WARNINGS.items()]
     return "\n".join(lines) + "\n"
 

@@ -16,11 +16,11 @@ from sordino.models import FlatLoss, flat, get
 INPUTS, CLASSES, RECORDS = 40, 3, 7
 
 
-def trained(loss, w, *, momentum, weight_decay, size=RECORDS):
+def trained(loss, w, *, momentum, weight_decay, size=RECORDS, proximal=None):
     key_x, key_y = jax.random.split(jax.random.key(1))
     x = jax.random.normal(key_x, (20, INPUTS))
     y = jax.random.randint(key_y, (20,), 0, CLASSES)
-    local = LocalTraining(constant(0.3), momentum, weight_decay, 12, None)
+    local = LocalTraining(constant(0.3), momentum, weight_decay, 12, None, proximal)
     return train(local, w, x, y, size, loss=loss)
 
 
@@ -40,13 +40,13 @@ def logistic():
 
 @pytest.mark.parametrize("momentum", [None, 0.9])
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
-@pytest.mark.parametrize("size", [RECORDS, 4])
-def test_a_linear_model_in_the_span_of_its_records_is_the_same(momentum, weight_decay, size) -> None:
+@pytest.mark.parametrize(("size", "proximal"), [(RECORDS, None), (4, None), (4, 0.5)])
+def test_a_linear_model_in_the_span_of_its_records_is_the_same(momentum, weight_decay, size, proximal) -> None:
     model, fast_loss, plain_loss, w = logistic()
     w = w + 0.1 * jax.random.normal(jax.random.key(2), w.shape)
     assert model.linear is not None
     assert w.shape[0] > 2 * RECORDS
-    how = {"momentum": momentum, "weight_decay": weight_decay, "size": size}
+    how = {"momentum": momentum, "weight_decay": weight_decay, "size": size, "proximal": proximal}
     fast, plain = trained(fast_loss, w, **how), trained(plain_loss, w, **how)
     assert np.abs(plain - w).max() > 0.1
     np.testing.assert_allclose(fast, plain, atol=2e-6, rtol=1e-5)
@@ -57,7 +57,7 @@ def test_the_model_s_own_shapes_inside_change_nothing(momentum) -> None:
     model = get("mlp:5", (INPUTS,), CLASSES)
     w, unravel = flat(model, jax.random.key(0))
     shaped = FlatLoss(model.loss, unravel)
-    how = {"momentum": momentum, "weight_decay": 0.1}
+    how = {"momentum": momentum, "weight_decay": 0.1, "proximal": 0.2}
     np.testing.assert_allclose(
         trained(shaped, w, **how), trained(lambda w, batch: shaped(w, batch), w, **how), atol=1e-6, rtol=1e-5
     )

@@ -46,7 +46,7 @@ def home(run, tmp_path_factory) -> Path:
     for name, lr in (("a", 0.5), ("b", 0.1)):
         files.append(home / f"{name}.toml")
         files[-1].write_text(RUN_FILE.replace("local_lr = 0.5", f"local_lr = {lr}"))
-    run("compare", *map(str, files), "--seeds", "2", "--picture", str(home / "cmp.png"))
+    run("compare", *map(str, files), "--seeds", "2", "--out", str(home / "cmp"))
     return home
 
 
@@ -86,12 +86,12 @@ def test_the_report_of_a_sweep(home):
 
 
 def test_the_report_of_a_comparison(home):
-    found = read_subject([home / "cmp.json"], readers())
+    found = read_subject([home / "cmp"], readers())
     assert [run.name for run in found.runs] == ["a", "b"]
-    text = report(home / "cmp.json")
+    text = report(home / "cmp")
     assert 'class="bars"' in text
-    assert 'class="bars"' not in report(home / "cmp.json", public=True)
-    assert (home / "cmp.json").stat().st_mode & 0o077 == 0
+    assert 'class="bars"' not in report(home / "cmp", public=True)
+    assert (home / "cmp" / "comparison.json").stat().st_mode & 0o077 == 0
 
 
 def test_kinds_do_not_mix(home):

@@ -19,11 +19,14 @@ def bounded(vector: Vector, bound: Bounder | None) -> tuple[Vector, BoundInfo]:
     return jnp.where(finite, vector, 0.0), BoundInfo(jnp.linalg.norm(vector), jnp.bool_(False), ~finite)
 
 
-def require_local_training(local_steps: int, batch_size: int | None, weight_decay: float) -> None:
+def require_local_training(
+    local_steps: int, batch_size: int | None, weight_decay: float, proximal: float = 0.0
+) -> None:
     """Check the arguments of local training."""
     require_count(local_steps, "local_steps")
     require_batch_size(batch_size)
     require_float32("weight_decay", weight_decay, or_zero=True)
+    require_float32("proximal", proximal, or_zero=True)
 
 
 def require_batch_size(batch_size: int | None) -> None:

@@ -16,7 +16,8 @@ r is the planned cohort, never the realised one. With beta_k = eta_k (the defaul
 second paper adds N(0, r sigma^2) in every client and returns a random iterate (`output = "random"`, line 13); here
 central noise falls once, on the sum, and the last iterate is returned by default. `message = "difference"` sends
 w_k - w_{k,E} undivided, as other papers do. With a `step_size` the server scales a_k by the eta_g of FedEXP (see
-`extrapolation`) before its own step.
+`extrapolation`) before its own step. With `proximal` clients take the steps of FedProx (see `local`), and with a
+`server_optimiser` the last line is that of FedAdam, FedYogi or FedAdagrad (see `server`).
 """
 
 from __future__ import annotations
@@ -162,6 +163,7 @@ def fedavg(
     batch_size: int | None = None,
     momentum: float = 0.0,
     weight_decay: float = 0.0,
+    proximal: float = 0.0,
     message: str = "gradient",
     output: str = "last",
     step_size: str | None = None,
@@ -181,12 +183,13 @@ def fedavg(
       batch_size: records a step; all of the client's if left out.
       momentum: of the local steps.
       weight_decay: L2, added to the gradient.
+      proximal: mu of FedProx, which adds mu (w - w_k) to each local gradient; it matters from two local steps on.
       message: "gradient", the update over eta_k, or "difference".
       output: "last", "mean-of-last-two" or "random".
       step_size: "corrected" or "naive", FedEXP's step size on top of beta_k; none if left out.
       step_cost: with central trust, the largest share of a message's mu that the release behind the step size may cost.
     """
-    require_local_training(local_steps, batch_size, weight_decay)
+    require_local_training(local_steps, batch_size, weight_decay, proximal)
     require(0 <= momentum < 1, "momentum", momentum, "must lie in [0, 1)")
     require_choice("message", message, ("gradient", "difference"))
     require_choice("output", output, OUTPUTS)
@@ -195,5 +198,5 @@ def fedavg(
         raise InvalidInput("step_size", step_size, "needs a bound that stays: use clip or normalize")
     eta = as_schedule(local_lr, "local_lr")
     step = server_step(server_lr, eta if message == "gradient" else constant(1.0), server_momentum, server_optimiser)
-    training = LocalTraining(eta, momentum or None, weight_decay, local_steps, batch_size)
+    training = LocalTraining(eta, momentum or None, weight_decay, local_steps, batch_size, proximal or None)
     return FedAvg(bound, training, step, rule, message, output)

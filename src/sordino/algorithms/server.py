@@ -1,4 +1,20 @@
-"""What the server does with the mean message a_k: a step with momentum or of an optax optimiser, and an output."""
+"""What the server does with the mean message a_k: a step with momentum or of an optax optimiser, and an output.
+
+FedAdam, FedYogi and FedAdagrad (Reddi et al. 2021, Adaptive Federated Optimization, Algorithm 2); the server keeps m_t
+and v_t, and Delta_t is -a_k here:
+
+    m_t = beta_1 m_{t-1} + (1 - beta_1) Delta_t
+    v_t = v_{t-1} + Delta_t^2                                                   FedAdagrad
+    v_t = v_{t-1} - (1 - beta_2) Delta_t^2 sign(v_{t-1} - Delta_t^2)            FedYogi
+    v_t = beta_2 v_{t-1} + (1 - beta_2) Delta_t^2                               FedAdam
+    x_{t+1} = x_t + eta m_t / (sqrt(v_t) + tau)
+
+Optax computes these lines with four differences. Its Adam and Yogi divide m_t by 1 - beta_1^t and v_t by 1 - beta_2^t;
+the paper divides neither. Its Adagrad has beta_1 = 0 and the denominator sqrt(v_t + tau). v begins at 0 (Adam), 1e-6
+(Yogi, and m too) or 0.1 (Adagrad); the paper begins at tau^2 or more. tau is 1e-8, 1e-3 or 1e-7; the paper tunes it.
+A run file sets beta_1, beta_2 and tau as {name = "adam", b1 = 0.9, b2 = 0.99, eps = 1e-3}, and the start of Adagrad as
+initial_accumulator_value. The step uses the noisy mean alone, so it costs no privacy.
+"""
 
 from __future__ import annotations
 

@@ -2,90 +2,84 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
-from dataclasses import replace
+from dataclasses import astuple
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sordino.cli.output import Json, print_json, require_picture, show
+from sordino.cli.comparison import NOT_COVERED, show_comparison
+from sordino.cli.output import Json, json_text, print_json, require_folder
 from sordino.cli.progress import points_progress, working
-from sordino.config import Config, load_config
+from sordino.config import Sweep, load_sweep
 from sordino.errors import InvalidInput, require
+from sordino.files import write_atomically
 from sordino.privacy import wording
 from sordino.privacy.guarantee import Guarantee
 
-NOT_COVERED = f"{wording.SELECTION_NOT_COVERED} {wording.SHARED_NOISE}"
+if TYPE_CHECKING:
+    from sordino.experiments.comparing import Arena, Outcome
+    from sordino.experiments.tuning import Budget, Candidate
 
 
 def compare_command(
-    files: Annotated[
-        list[Path], typer.Argument(help="Run files; the others are compared with the first, the reference.")
-    ],
-    seeds: Annotated[int, typer.Option(help="Runs of each, with seeds 0, 1, ...")] = 10,
+    files: Annotated[list[Path], typer.Argument(help="Run files. A grid in a file is what its method is tuned over.")],
+    seeds: Annotated[int, typer.Option(help="Runs of each method at its best point.")] = 10,
     set: Annotated[
         list[str] | None, typer.Option("--set", help="Change a value in all files: section.key=value. May be repeated.")
     ] = None,
     unequal: Annotated[
         bool, typer.Option("--unequal", help="Compare methods with different guarantees; the output shows them.")
     ] = False,
-    picture: Annotated[Path, typer.Option(help="File for the plot.")] = Path("runs/compare.png"),
+    points: Annotated[
+        int | None, typer.Option(help="Points that each method may try; larger grids are drawn from by a public seed.")
+    ] = None,
+    tuning_seeds: Annotated[int, typer.Option("--tuning-seeds", help="Runs of each point while choosing.")] = 1,
+    held_out: Annotated[
+        float, typer.Option("--held-out", help="Share of the clients that do not train; their records choose points.")
+    ] = 0.2,
+    held_out_seed: Annotated[
+        int, typer.Option("--held-out-seed", min=0, help="Public seed by which these clients are drawn.")
+    ] = 0,
+    best: Annotated[str | None, typer.Option(help="Rule for the best point, as accuracy-last-5.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of tables, picture and runs; runs/compare-<digest> if left out.")
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Train several methods with several seeds: means with 95 % intervals, paired tests, a table and a plot."""
-    from sordino.report.comparison import CORRECTION, TEST, compare, plot_comparison
-    from sordino.report.comparison_file import keep_comparison, kept_method
-    from sordino.runs import Options, sweep
+    """Tune methods with equal budgets on held-out clients, then compare their best points on the test set.
+
+    Means with 95 % intervals, paired tests of all pairs, tables (CSV, Parquet, JSON), a picture, and the runs of every
+    best point. A command that was interrupted completes what is missing when it is repeated.
+    """
+    from sordino.experiments.comparing import arena, guarantee_of, promised_of, run_study
+    from sordino.experiments.tuning import Budget
+    from sordino.report.comparison import COMPARISON
 
     require(len(files) >= 2, "files", [str(file) for file in files], "give at least two run files")
-    require(seeds >= 2, "seeds", seeds, "an interval needs at least 2")
-    require_picture("picture", picture)
-    names = _names(files)
-    configs = [load_config(file, tuple(set or ())) for file in files]
-    _require_same_task(configs)
+    sweeps = {name: load_sweep(file, tuple(set or ())) for name, file in sorted(zip(_names(files), files, strict=True))}
+    _require_comparable(list(sweeps.values()))
+    budget = Budget(_points(sweeps, points), tuning_seeds, seeds)
+    candidates = _candidates(sweeps, budget)
+    folder = out or Path("runs") / f"compare-{_digest(candidates, budget, held_out, held_out_seed)}"
+    require_folder("out", folder)
     with working("reading data and planning"):
-        task = configs[0].task()
-        points = [config.point(task) for config in configs]
-        guarantees = [point.answer.certificate.total(point.answer.promised) for point in points]
+        where = arena(candidates[0].config.task(), budget, share=held_out, seed=held_out_seed, best=best)
+        promised = {each.name: [guarantee_of(point) for point in promised_of(each, where.task)] for each in candidates}
+    for name, guarantees in promised.items():
+        _require_same_guarantee([f"{name}, a point"] * len(guarantees), guarantees, otherwise="take it out of the grid")
     if not unequal:
-        _require_same_guarantee(names, guarantees)
-    options = Options(evaluate_every=configs[0].file.run.evaluate_every)
-    seeded = [replace(point, seed=seed) for point in points for seed in range(seeds)]
-    with points_progress(len(seeded)) as progress:
-        runs = sweep(seeded, task, options, progress=progress)
-    certificates = [run.certificate for run in runs[::seeds]]  # they differ from seed to seed in nothing
-    histories = {name: [run.history for run in runs[i * seeds : (i + 1) * seeds]] for i, name in enumerate(names)}
-    rows = compare(histories)
-    for row, guarantee, certificate in zip(rows, guarantees, certificates, strict=True):
-        said = certificate.to_json()
-        row |= {"guarantee": str(guarantee)} | {key: said[key] for key in ("draws", "seed", "assumptions", "warnings")}
-    plot_comparison(histories, task.name, picture)
-    kept = picture.with_suffix(".json")
-    others = "1 other file" if len(names) == 2 else f"{len(names) - 1} other files"
-    result = {
-        "task": task.name,
-        "seeds": seeds,
-        "measure": rows[0]["measure"],
-        "reference": names[0],
-        "test": f"{TEST}, of each file against {names[0]}",
-        "correction": f"{CORRECTION}, for {others}",
-        "picture": str(picture),
-        "kept": str(kept),
-    }
-    methods = [
-        kept_method(name, task.name, config.changed, certificate, histories[name][0])
-        for name, config, certificate in zip(names, configs, certificates, strict=True)
-    ]
-    keep_comparison(kept, result, rows, methods)
+        _require_same_guarantee(list(promised), [guarantees[0] for guarantees in promised.values()])
+    with points_progress(len(candidates) * (budget.tuning_runs + seeds)) as progress:
+        outcomes = run_study(candidates, where, budget, folder, progress)
+    result = _result(outcomes, where, budget, folder)
+    write_atomically(folder / COMPARISON, json_text(result).encode(), private=True)
     if json:
-        print_json(result | {"rows": rows, "choosing": {"note": NOT_COVERED}})
-        return
-    for name, guarantee in zip(names, guarantees, strict=True):
-        print(f"{name}: {guarantee}")
-    print(*wording.comparison_notes(dict(zip(names, certificates, strict=True))), sep="\n")
-    print(NOT_COVERED)
-    show("Comparison", result | {"rows": [_shown(row, names[0]) for row in rows]})
+        print_json(result)
+    else:
+        show_comparison(result, outcomes)
 
 
 def _names(files: list[Path]) -> list[str]:
@@ -96,14 +90,47 @@ def _names(files: list[Path]) -> list[str]:
     return names
 
 
-def _require_same_task(configs: list[Config]) -> None:
-    for config in configs[1:]:
-        if config.task_key != configs[0].task_key:
-            remedy = f"differs from the task of {configs[0].path}: compare on one task"
-            raise InvalidInput("task", str(config.path), remedy)
+def _require_comparable(sweeps: list[Sweep]) -> None:
+    """One task, one schedule of evaluations, and no seeds of their own."""
+    first = sweeps[0].points[0].config
+    for sweep in sweeps:
+        require("run.seed" not in sweep.varied, "run.seed", str(sweep.path), "compare gives the seeds: leave it out")
+        for _, config in sweep.points:
+            remedy = f"differs from the task of {first.path}: compare on one task"
+            require(config.task_key == first.task_key, "task", str(config.path), remedy)
+            every, wanted = config.file.run.evaluate_every, first.file.run.evaluate_every
+            remedy = f"{config.path} has another value than {first.path}: use --set run.evaluate_every=..."
+            require(every == wanted, "run.evaluate_every", every, remedy)
+            require(not config.file.run.transcript, "transcript", True, "is for a single run: leave it out")
 
 
-def _require_same_guarantee(names: list[str], guarantees: list[Guarantee]) -> None:
+def _points(sweeps: dict[str, Sweep], wanted: int | None) -> int:
+    """The points that every method may try."""
+    counts = {name: len(sweep.points) for name, sweep in sweeps.items()}
+    least = min(counts.values())
+    sizes = ", ".join(f"{name} {count}" for name, count in counts.items())
+    if wanted is None:
+        remedy = f"differ in number ({sizes}): make the grids equally large, or give --points {least}"
+        require(len({*counts.values()}) == 1, "points", least, remedy)
+        return least
+    require(wanted >= 1, "points", wanted, "must be at least 1")
+    require(wanted <= least, "points", wanted, f"a grid has fewer points ({sizes}): use at most {least}")
+    return wanted
+
+
+def _candidates(sweeps: dict[str, Sweep], budget: Budget) -> list[Candidate]:
+    from sordino.experiments.tuning import candidate
+
+    return [candidate(name, sweep, budget.points) for name, sweep in sweeps.items()]
+
+
+def _digest(candidates: list[Candidate], budget: Budget, *others: float) -> str:
+    """Of everything but the number of final seeds, which may grow."""
+    files = [(each.name, each.sweep.changed) for each in candidates]
+    return hashlib.sha256(repr((files, astuple(budget)[:2], others)).encode()).hexdigest()[:8]
+
+
+def _require_same_guarantee(names: list[str], guarantees: list[Guarantee], otherwise: str = "use --unequal") -> None:
     """Refuse guarantees that differ in epsilon (by more than a millionth), delta, unit, relation or observer."""
     first = guarantees[0]
     for name, other in zip(names[1:], guarantees[1:], strict=True):
@@ -112,22 +139,59 @@ def _require_same_guarantee(names: list[str], guarantees: list[Guarantee]) -> No
             continue
         remedy = (
             f"has {wording.total_sentence(other)}, but {names[0]} has {wording.total_sentence(first)}: make them equal "
-            "with --set privacy.epsilon=... and --set privacy.delta=..., or use --unequal"
+            f"with --set privacy.epsilon=... and --set privacy.delta=..., or {otherwise}"
         )
         raise InvalidInput("guarantee", name, remedy)
 
 
-def _shown(row: dict[str, Any], first: str) -> dict[str, str]:
-    """A row for people: intervals in brackets."""
-    from sordino.report.comparison import CORRECTION
+def _result(outcomes: list[Outcome], where: Arena, budget: Budget, folder: Path) -> dict[str, Any]:
+    """Write tables and picture; everything that is known, as plain values."""
+    from sordino.report.comparison import TEST, compare, plot_comparison
+    from sordino.report.sweeps import write_table
 
-    difference, p = "-", "-"
-    if "difference" in row:
-        difference = f"{row['difference']:+.3g} [{row['difference_low']:+.3g}, {row['difference_high']:+.3g}]"
-        p = f"{row['p']:.2g}"
+    histories = {each.name: [run.history for run in each.runs] for each in outcomes}
+    compared = compare(histories)
+    picture = folder / "comparison.png"
+    plot_comparison(histories, where.task.name, picture)
+    table = [row for each in outcomes for row in each.table]
+    (folder / "table.json").write_text(json_text(table))
+    tables = [*write_table(table, folder), folder / "table.json"]
+    by_name = {each.name: each for each in outcomes}
+    rows = [row | _about(by_name[row["method"]]) for row in compared.rows]
+    held, chosen = where.held_out, budget.choosing
     return {
-        "method": row["method"],
-        "mean [95 %]": f"{row['mean']:.4g} [{row['low']:.4g}, {row['high']:.4g}]",
-        f"against {first}": difference,
-        f"p ({CORRECTION})": p,
+        "task": where.task.name,
+        "measure": rows[0]["measure"],
+        "seeds": budget.seeds,
+        "points": budget.points,
+        "tuning_seeds": len(chosen),
+        "rule": f"{where.rule}, on held-out clients" if chosen else None,
+        "held_out": None if held is None else {"clients": held.clients, "of": held.of, "seed": held.seed},
+        "test": TEST,
+        "correction": compared.correction,
+        "reference": rows[0]["method"],
+        "folder": str(folder),
+        "tables": [str(path) for path in tables],
+        "picture": str(picture),
+        "rows": rows,
+        "pairs": compared.pairs,
+        "edges": [edge for each in outcomes for edge in each.choice.edges],
+        "choosing": {"note": NOT_COVERED, "prices": _prices(outcomes)},
     }
+
+
+def _about(outcome: Outcome) -> dict[str, Any]:
+    """What a method's row says beside its figures."""
+    certificate = outcome.certificate.to_json()
+    return {
+        "best": outcome.choice.best.values,
+        "score": outcome.choice.score,
+        "tried": len(outcome.choice.candidate.points),
+        "of": len(outcome.choice.candidate.sweep.points),
+        "guarantee": str(outcome.guarantee),
+        **{key: certificate[key] for key in ("draws", "seed", "assumptions", "warnings")},
+    }
+
+
+def _prices(outcomes: list[Outcome]) -> list[dict[str, Any]]:
+    return [{"method": each.name} | each.price for each in outcomes if each.price is not None]

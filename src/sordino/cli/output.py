@@ -52,9 +52,14 @@ def print_json(result: Mapping[str, Any]) -> None:
     print(json_text(result))
 
 
-def json_text(result: Mapping[str, Any]) -> str:
+def json_text(result: object) -> str:
     """A result as JSON, which has no NaN or infinity: NaN becomes null, infinity the string "inf"."""
     return json.dumps(_plain(result), indent=2, allow_nan=False)
+
+
+def print_text(*paragraphs: str) -> None:
+    """Print paragraphs, wrapped at the width of the terminal; 80 columns elsewhere."""
+    Console().print(*paragraphs, sep="\n", markup=False, highlight=False)
 
 
 def show(title: str, result: Mapping[str, Any], *, as_json: bool = False) -> None:

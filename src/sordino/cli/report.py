@@ -14,7 +14,8 @@ from sordino.errors import require
 
 def report_command(
     runs: Annotated[
-        list[Path], typer.Argument(help="Folders of runs; or of one sweep or study, or a file of `sordino compare`.")
+        list[Path],
+        typer.Argument(help="Folders of runs; or of one sweep or study, or of what `sordino compare` keeps."),
     ],
     out: Annotated[Path | None, typer.Option(help="The HTML file; beside the run if left out.")] = None,
     public: Annotated[

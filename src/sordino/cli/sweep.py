@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Hashable
 from dataclasses import replace
@@ -21,9 +20,9 @@ if TYPE_CHECKING:
     from sordino.planning import ResolvedPlan
     from sordino.privacy.guarantee import Certificate
     from sordino.privacy.signing import SigningKey
-    from sordino.runs import StoredRun, SweepStore
     from sordino.runs.point import Point
     from sordino.runs.seeds import FreshSeed
+    from sordino.runs.store import SweepStore
     from sordino.tasks import Task
 
 Json: TypeAlias = dict[str, Any]
@@ -102,7 +101,8 @@ def run_sweep(
     sweep: Sweep, folder: Path, best: str | None, models: Models, key: SigningKey | None = None, *, as_json: bool
 ) -> None:
     """Run the points that are missing, sign all if there is a key; write and show table, best point and heat map."""
-    from sordino.report.sweeps import best_point, plot_heat_map, rule_for, tidy_table, write_table
+    from sordino.report.sweeps import best_point, plot_heat_map, record, rule_for, tidy_table, write_table
+    from sordino.runs.completion import finished, missing_of
     from sordino.runs.identity import digest_of
     from sordino.runs.store import SweepStore
 
@@ -117,12 +117,17 @@ def run_sweep(
     seeded = all(each.point.seed is not None for each in ready)
     # Nobody else writes here until the table is whole.
     with SweepStore(folder, sweep.changed, records, seeded=seeded) as store:
-        missing = [number for number in range(len(ready)) if store.finished(number) is None]
+        missing = missing_of(store, range(len(ready)))
         with points_progress(len(missing)) as progress:
             _run_missing(ready, missing, store, models, progress)
-        stored = [_finished(store, number) for number in range(len(ready))]
+        stored = [finished(store, number) for number in range(len(ready))]
         records_of_points = zip(ready, stored, strict=True)
-        rows = tidy_table([_record(n, each.values, run) for n, (each, run) in enumerate(records_of_points)])
+        rows = tidy_table(
+            [
+                record(number, each.values, run.environment["seed"], run.metrics, run.certificate)
+                for number, (each, run) in enumerate(records_of_points)
+            ]
+        )
         tables = write_table(rows, folder)
         chosen = best_point(rows, sweep.varied, rule) or {}
         if models is Models.BEST:
@@ -172,30 +177,12 @@ def _sign_points(store: SweepStore, points: int, key: SigningKey) -> None:
             sign_run(store.point(number), key)
 
 
-def _finished(store: SweepStore, number: int) -> StoredRun:
-    stored = store.finished(number)
-    assert stored is not None
-    return stored
-
-
-def _record(number: int, values: Json, stored: StoredRun) -> Json:
-    """A finished point, as a table takes it."""
-    return {
-        "point": number,
-        "values": values,
-        "seed": stored.environment["seed"],
-        "diverged": not math.isfinite(stored.metrics[-1]["test_loss"]),
-        "history": stored.metrics,
-        "certificate": stored.certificate.to_json(),
-    }
-
-
 def _run_missing(
     ready: list[Ready], missing: list[int], store: SweepStore, models: Models, progress: Callable[[float], None]
 ) -> None:
     """Points of one task and one schedule of evaluations go to the engine together."""
     from sordino.runs import Options
-    from sordino.runs import sweep as run_points
+    from sordino.runs.completion import complete
 
     groups: dict[Hashable, list[int]] = {}
     for number, each in enumerate(ready):  # also those that are there: so blocks are the same as before
@@ -203,33 +190,17 @@ def _run_missing(
         groups.setdefault((each.config.task_key, settings.evaluate_every, settings.chunk), []).append(number)
     done = 0
     for numbers in groups.values():
-        there = {place for place, number in enumerate(numbers) if number not in missing}
-        wanted, (_, config, task, _) = len(numbers) - len(there), ready[numbers[0]]
+        wanted, (_, config, task, _) = len([number for number in numbers if number in missing]), ready[numbers[0]]
         settings = config.file.run
 
         def advance(share: float, done: int = done, wanted: int = wanted) -> None:
             progress((done + share * wanted) / len(missing))
 
-        kept = [
-            replace(
-                ready[number].point,
-                seed=store.seed or ready[number].point.seed,
-                folder=store.point(number),
-                config=_toml(ready[number].config),
-            )
-            for number in numbers
-        ]
+        points = {number: replace(ready[number].point, config=ready[number].config.toml()) for number in numbers}
         keep = models is not Models.NONE
-        options = Options(evaluate_every=settings.evaluate_every, chunk=settings.chunk, skip=there, models=keep)
-        run_points(kept, task, options, progress=advance)
+        options = Options(evaluate_every=settings.evaluate_every, chunk=settings.chunk, models=keep)
+        complete(store, points, task, options, advance)
         done += wanted
-
-
-def _toml(config: Config) -> str:
-    """The run file of one point."""
-    import tomli_w
-
-    return tomli_w.dumps(config.file.model_dump(exclude_unset=True, exclude_none=True))
 
 
 def _costs(ready: list[Ready]) -> list[Json]:

@@ -39,6 +39,14 @@ class Config:
         """Equal for files with the same task."""
         return self.file.task.model_dump_json()
 
+    def toml(self, seed: int | None = None) -> str:
+        """The run file of this one run, perhaps with another seed."""
+        import tomli_w
+
+        run = self.file.run if seed is None else self.file.run.model_copy(update={"seed": seed})
+        file = self.file.model_copy(update={"run": run})
+        return tomli_w.dumps(file.model_dump(exclude_unset=True, exclude_none=True))
+
     def located(self, *sections: str) -> AbstractContextManager[None]:
         """Within it, errors about values of these sections name the file and the line."""
         return located(self.source, self.file, *sections)

@@ -1,15 +1,17 @@
-"""Comparison of methods: means with confidence intervals, and paired differences from the first method.
+"""Comparison of methods: means with confidence intervals, and tests of the paired differences of all pairs.
 
-Runs are paired by seed: runs with equal seeds start from the same model and draw the same clients.
+Runs are paired by seed: runs with equal seeds start from the same model and draw the same clients. All pairs are
+tested, so that the answer does not depend on the order of the methods.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,34 +20,65 @@ from sordino.report.curves import MEASURES, History, measure_of
 Histories = Sequence[History]  # one for each seed
 TEST = "two-sided paired t-test, runs paired by seed"
 CORRECTION = "Holm"
+COMPARISON = "comparison.json"  # what a comparison keeps, as it is printed
+HIGHER_IS_BETTER = MEASURES[0][0]  # accuracy; less of every other measure is better
 
 
-def compare(methods: Mapping[str, Histories], confidence: float = 0.95) -> list[dict[str, Any]]:
-    """One row for each method: mean over seeds of the last five rounds, its interval, difference from the first method.
+class Comparison(NamedTuple):
+    """The methods, best mean first, and every pair of them, the better one first."""
 
-    The p-value is that of a paired t-test against the first method, adjusted for the number of other methods (Holm).
-    The figures of a method are NaN if one of its runs diverged; so is its p-value if all differences are equal, or one
-    is not finite.
+    rows: list[dict[str, Any]]
+    pairs: list[dict[str, Any]]
+
+    @property
+    def correction(self) -> str:
+        """The correction for several tests, and their number."""
+        return f"{CORRECTION}, for all {len(self.pairs)} pairs" if len(self.pairs) > 1 else "none: one pair"
+
+
+def compare(methods: Mapping[str, Histories], confidence: float = 0.95) -> Comparison:
+    """Means over seeds of the last five rounds with intervals, and the differences of all pairs.
+
+    The p-values are those of paired t-tests, adjusted for the number of pairs (Holm). The figures of a method are NaN
+    if one of its runs diverged; so is a p-value if all differences are equal, or one is not finite. The rows also hold
+    the pair of the method with the best one.
     """
     measure, _, factor = measure_of(next(iter(methods.values()))[0][-1])
     values = {
         name: factor * np.array([_last_five(history, measure) for history in histories])
         for name, histories in methods.items()
     }
-    first = next(iter(values.values()))
+    sign = -1.0 if measure == HIGHER_IS_BETTER else 1.0
+
+    def rank(name: str) -> tuple[bool, float, str]:
+        mean = sign * float(values[name].mean())
+        return not math.isfinite(mean), mean if math.isfinite(mean) else 0.0, name
+
+    names = sorted(values, key=rank)
+    pairs = [_pair(a, b, values, confidence) for a, b in itertools.combinations(names, 2)]
+    for pair, adjusted in zip(pairs, _holm([pair["p"] for pair in pairs]), strict=True):
+        pair["p"] = adjusted
     rows: list[dict[str, Any]] = []
-    for name, found in values.items():
-        low, high = _interval(found, confidence)
-        row = {"method": name, "measure": measure, "mean": float(found.mean()), "low": low, "high": high}
-        if found is not first:
-            difference = found - first
-            low, high = _interval(difference, confidence)
-            row |= {"difference": float(difference.mean()), "difference_low": low, "difference_high": high}
-            row["p"] = _paired_p(found, first)
-        rows.append(row | {"seeds": len(found)})
-    for row, adjusted in zip(rows[1:], _holm([row["p"] for row in rows[1:]]), strict=True):
-        row["p"] = adjusted
-    return rows
+    for name in names:
+        low, high = _interval(values[name], confidence)
+        row = {"method": name, "measure": measure, "mean": float(values[name].mean()), "low": low, "high": high}
+        rows.append(row | {"seeds": len(values[name])})
+    for row, pair in zip(rows[1:], pairs, strict=False):  # the first pairs are those of the best method
+        row |= {key: pair[key] for key in ("difference", "difference_low", "difference_high", "p")}
+    return Comparison(rows, pairs)
+
+
+def _pair(better: str, other: str, values: Mapping[str, np.ndarray], confidence: float) -> dict[str, Any]:
+    """The other less the better, and the p-value before any correction."""
+    difference = values[other] - values[better]
+    low, high = _interval(difference, confidence)
+    mean, p = float(difference.mean()), _paired_p(values[other], values[better])
+    return {"better": better, "other": other} | {
+        "difference": mean,
+        "difference_low": low,
+        "difference_high": high,
+        "p": p,
+    }
 
 
 def plot_comparison(methods: Mapping[str, Histories], title: str, path: Path, confidence: float = 0.95) -> None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sordino.errors import SordinoError, require
+from sordino.errors import InvalidInput, SordinoError, require
 from sordino.privacy import wording
 from sordino.privacy.signing import VerifyingKey
-from sordino.report.comparison_file import ComparisonReader
+from sordino.report.comparison import COMPARISON
 from sordino.report.study import StudyReader
 from sordino.report.subject import (
+    Compared,
     Digest,
     Grid,
     Point,
@@ -74,9 +76,33 @@ class SweepReader:
         return Subject("sweep", path.resolve().name, tuple(ranked), grid=grid)
 
 
+@dataclass(frozen=True)
+class ComparisonReader:
+    """The folder of `sordino compare`: its figures, and of each method the first run of its best point."""
+
+    key: VerifyingKey | None = None
+
+    def reads(self, path: Path) -> bool:
+        return (path / COMPARISON).is_file()
+
+    def read(self, path: Path) -> Subject:
+        try:
+            kept = json.loads((path / COMPARISON).read_bytes())
+            rows, methods = kept["rows"], [str(row["method"]) for row in kept["rows"]]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise InvalidInput("run", str(path / COMPARISON), "is no comparison: repeat the command") from None
+        runs = []
+        for method in methods:
+            best = point_folders(path / method.replace("/", "-") / "best")
+            require(bool(best), "run", str(path), f"holds no run of {method}: repeat the command")
+            runs.append(replace(read_run(best[0], self.key), name=method))
+        why = next((run.why_private for run in runs if run.why_private), None)
+        return Subject("comparison", path.resolve().name, tuple(runs), compared=Compared(kept, rows, why))
+
+
 def readers(key: VerifyingKey | None = None) -> tuple[Reader, ...]:
     """All of them; signatures are checked with the key."""
-    return (StudyReader(), RunReader(key), SweepReader(key), ComparisonReader())
+    return (StudyReader(), RunReader(key), SweepReader(key), ComparisonReader(key))
 
 
 def read_run(folder: Path, key: VerifyingKey | None = None) -> Shown:

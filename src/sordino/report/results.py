@@ -82,7 +82,7 @@ def with_summary(readme: str, folder: Path) -> str:
 
 def _tables(folder: Path) -> list[tuple[Path, Result]]:
     """The result files by paper and name, each with its paper and the name of its file."""
-    paths = sorted(folder.glob("*/*.json"), key=lambda path: (path.parent.name, path.stem))
+    paths = sorted(folder.glob("paper*/*.json"), key=lambda path: (path.parent.name, path.stem))
     return [(path, json.loads(path.read_text()) | {"paper": path.parent.name, "file": path.stem}) for path in paths]
 
 

@@ -16,11 +16,23 @@ from sordino.privacy.accountants import account_of, epsilon_of
 from sordino.privacy.events import ByHolder, Composed, parts_of, passing_anew
 from sordino.privacy.guarantee import Certificate
 from sordino.privacy.selection import selection_epsilon
-from sordino.report.curves import MEASURES
+from sordino.report.curves import MEASURES, History
 from sordino.report.heat_maps import HeatMap, draw_heat_maps
 from sordino.types import Event, Relation
 
 Row = dict[str, Any]
+
+
+def record(number: int, values: Row, seed: int | None, history: History, certificate: Certificate) -> Row:
+    """A finished point, as a table takes it."""
+    return {
+        "point": number,
+        "values": values,
+        "seed": seed,
+        "diverged": not math.isfinite(history[-1]["test_loss"]),
+        "history": history,
+        "certificate": certificate.to_json(),
+    }
 
 
 def tidy_table(records: Sequence[Row]) -> list[Row]:

@@ -183,6 +183,30 @@ TUNING_NOT_COVERED = (
 SHARED_NOISE = "Methods with the same seed share their noise, so no guarantee holds for an observer who sees several."
 
 
+PRICES_OF_CHOOSING = (
+    "All runs: what every round of the tuning runs costs together, if each has its own seed. Best of them: what it "
+    "costs to publish only the best of a random number of runs (geometric with this mean; each with values drawn "
+    "uniformly from the grid, its own seed, and a score that depends on its model and the held-out records alone; "
+    "Papernot and Steinke 2022). There is no such figure where the server is the observer, since it sees every run. "
+    "Each row counts the tuning runs of one method alone; the runs of best points, and of other methods, come on top."
+)
+
+
+def held_out(clients: int, of: int, seed: int) -> str:
+    """What choosing by held-out clients costs, and whom."""
+    return (
+        f"{_count(clients, 'client')} of {of}, drawn by the public seed {seed}, train no model; their records choose "
+        "the points. No guarantee covers them: the choice, and the scores behind it, depend on their records without "
+        "noise. The guarantees of the other clients hold; with fewer clients in training, the same epsilon costs more "
+        "accuracy."
+    )
+
+
+def at_the_edge(method: str, key: str, value: object, end: str) -> str:
+    """A best value beyond which a better one may lie."""
+    return f"{method}: the best {key} = {value} is the {end} that was tried: widen the grid beyond it."
+
+
 def separate_costs(runs: int) -> str:
     """Added where a sweep has several costs, which are not composed with each other."""
     return f"Each of these figures counts its own runs; the cost of all {runs} runs together is not computed."
