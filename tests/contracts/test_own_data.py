@@ -328,6 +328,8 @@ MISTAKES = {
     "an array for clients of a name": (lambda: so.task("digits", clients=np.arange(3)), "clients"),
     "labels beside a name": (lambda: so.task("digits", Y), "y"),
     "no such option": (lambda: so.task(X, Y, clients=3, tests=0.2), "tests"),
+    "an option of ours": (lambda: so.task(X, Y, clients=3, targets=True), "targets"),
+    "a long text": (lambda: table(sex=["f" * 2000, "m", "f", "m"]), "own data: column `sex`"),
     "no test records": (lambda: so.task(X, Y, clients=3, classes=2), "task"),
     "a share of one": (lambda: so.task(X, Y, clients=3, test_share=1.0), "test_share"),
     "a share in words": (lambda: so.task(X, Y, clients=3, test_share="20%"), "test_share"),

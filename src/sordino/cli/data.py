@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sordino.cli.output import Json, print_json, print_rows, show
 from sordino.cli.progress import working
 from sordino.data import CATALOGUE, Dataset, FederatedData, fetch, label_histogram, load, partition, where
+from sordino.data._scaling import feature_norms
 from sordino.data.datasets import OWN_NAMES
 from sordino.data.partition import plot_label_histogram
 from sordino.data.reading import Number, Reading
@@ -146,7 +147,6 @@ def _facts(dataset: Dataset) -> dict[str, Any]:
     counts = np.bincount(dataset.y, minlength=dataset.classes)
     of_table = dataset.reading is not None and bool(dataset.reading.features)
     hint = "none: name their column, --option client=COLUMN" if of_table else None
-    norms = np.linalg.norm(dataset.x.reshape(len(dataset.x), -1).astype(np.float64), axis=1)
     return {
         "records": len(dataset.y),
         "test records": len(dataset.y_test),
@@ -156,7 +156,7 @@ def _facts(dataset: Dataset) -> dict[str, Any]:
         "labels": None if dataset.reading is None else list(dataset.reading.classes.names),
         "records a class": counts.tolist() if dataset.classes <= 20 else _spread(counts),
         "natural clients": len(dataset.client_names) or hint,
-        "largest norm of features": float(norms.max()),
+        "largest norm of features": float(feature_norms(dataset.x).max()),
     }
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from sordino.data._table import UNNAMED, Column, Table
+from sordino.data._table import UNNAMED, Column, Table, text_column
 from sordino.errors import InvalidInput, require
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _column(chunks: pyarrow.ChunkedArray) -> Column:
         kind, chunks = pyarrow.string(), pyarrow.chunked_array([[_spelt(each) for each in chunks.to_pylist()]])
     if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind) or types.is_null(kind):
         words = ["" if value is None else value for value in chunks.to_pylist()]
-        return Column(np.array(words, dtype=str), absent)
+        return text_column(words, absent)
     if types.is_integer(kind) or types.is_floating(kind):
         return Column(chunks.to_numpy(zero_copy_only=False).astype(np.float64), absent)
     if types.is_decimal(kind):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sordino.data._table import Column, Table
+from sordino.data._table import Table, text_column
 from sordino.errors import InvalidInput, require
 
 UTF8 = "utf-8"
@@ -35,9 +35,7 @@ def read_csv(file: str, *, encoding: str = UTF8, delimiter: str = ",") -> Table:
     remedy = f"write {len(header)} values, one for each column"
     for number, row in zip(numbers[1:], rows, strict=True):
         require(len(row) == len(header), f"{file}: row {number}", row, remedy)
-    columns = {
-        name: Column(np.array(values, dtype=str)) for name, values in zip(header, zip(*rows, strict=True), strict=True)
-    }
+    columns = {name: text_column(values) for name, values in zip(header, zip(*rows, strict=True), strict=True)}
     return Table(file, columns, np.array(numbers[1:], np.int64))
 
 

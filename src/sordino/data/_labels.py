@@ -127,6 +127,12 @@ def is_number(text: str) -> bool:
 
 def numeric_words(values: NDArray[Any]) -> NDArray[np.bool_]:
     """Which of the values are numbers, or words that spell one."""
+    if values.dtype.kind == "U" and not (np.char.find(values, "_") >= 0).any():
+        try:
+            values.astype(np.float64)  # all at once, where all are
+            return np.ones(len(values), np.bool_)
+        except ValueError:
+            pass
     return np.array([not isinstance(value, bool | np.bool_) and is_number(str(value)) for value in values], np.bool_)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from sordino.errors import LARGEST_FLOAT32, InvalidInput, require
 # Spellings of a missing value; a declared category or label may have one of these names all the same.
 MISSING = frozenset({"", "na", "n/a", "nan", "<na>", "null", "?"})
 UNNAMED = re.compile(r"|Unnamed: \d+|__index_level_\d+__")
+LONGEST = 1000  # characters of a word
 FEWEST_ROW_NUMBERS = 10  # 0, 1, 2, ... in so many rows and more are no feature
 
 
@@ -44,6 +46,14 @@ class Column:
     def numeric(self) -> NDArray[np.bool_]:
         """Which values are numbers."""
         return numeric_words(self.values) if self.values.dtype.kind == "U" else np.ones(len(self.values), np.bool_)
+
+
+def text_column(texts: Sequence[str], absent: NDArray[np.bool_] | None = None) -> Column:
+    """A column of words; long texts are neither labels nor categories, and would fill the memory."""
+    longest = max(map(len, texts), default=0)
+    if longest > LONGEST:
+        return Column(np.full(len(texts), np.nan), absent, unusable=f"text of up to {longest} characters")
+    return Column(np.array(texts, dtype=str), absent)
 
 
 @dataclass(frozen=True)

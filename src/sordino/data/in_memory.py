@@ -26,13 +26,13 @@ def from_arrays(
     x: Array,
     y: Array,
     clients: Array | None = None,
+    targets: bool = False,
     *,
     test: tuple[Array, Array] | None = None,
     test_share: float | None = None,
     split_seed: int = 0,
     labels: Sequence[object] | None = None,
     classes: int | None = None,
-    targets: bool = False,
 ) -> Dataset:
     """A data set of arrays.
 
@@ -40,12 +40,12 @@ def from_arrays(
       x: a row, or an array, for each record.
       y: its label: a class, as a whole number or as a word.
       clients: whose record it is, a name or a number for each; None if they are dealt later.
+      targets: y holds numbers of a loss of one's own, not classes.
       test: (x, y) of the test records.
       test_share: the share of each client's records that is held out instead.
       split_seed: of that choice; public.
       labels: the names of the classes, in their order.
       classes: how many there are, where labels are numbers.
-      targets: y holds numbers of a loss of one's own, not classes.
     """
     features = features_of("x", x)
     values = values_of("y", y)

@@ -6,8 +6,8 @@ import warnings
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
+from sordino.data._scaling import feature_norms
 from sordino.errors import InvalidInput, SordinoWarning
 from sordino.keys import key_of
 from sordino.models import Batch
@@ -35,13 +35,12 @@ def require_scalar_loss(task: Task) -> None:
 
 def warn_of_features(task: Task, bound: float) -> None:
     """Warn where training records have features beyond the bound that step sizes assume."""
-    x = np.asarray(task.data.x)
-    norms = np.sqrt((x.reshape(len(x), -1).astype(np.float64) ** 2).sum(axis=1))
+    norms = feature_norms(task.data.x)
     outside = norms > SLACK * bound
     if outside.any():
         text = (
-            f"feature_bound = {bound:g}: {int(outside.sum())} of {len(x)} training records have features of a larger "
-            f"norm, up to {norms.max():.4g}: declare public ranges, or a larger bound. Privacy does not rest on it. "
-            "(Computed from private data.)"
+            f"feature_bound = {bound:g}: {int(outside.sum())} of {len(norms)} training records have features of a "
+            f"larger norm, up to {norms.max():.4g}: declare public ranges, or a larger bound. "
+            "Privacy does not rest on it. (Computed from private data.)"
         )
         warnings.warn(text, SordinoWarning, stacklevel=4)

@@ -107,7 +107,7 @@ def _dataset(
     if y is None:
         raise InvalidInput("y", None, "give the labels of x, so.task(x, y, clients=...)")
     check_options("arrays", from_arrays, options)
-    return from_arrays(data, y, owners, targets=own_loss, **options), number
+    return from_arrays(data, y, owners, own_loss, **options), number
 
 
 def _model(name: str | None, dataset: Dataset) -> Model:
