@@ -36,10 +36,10 @@ lint: $(STAMP)
 	$(BIN)/lint-imports
 
 test: lint
-	$(BIN)/pytest -n 2 -m "not slow"
+	$(BIN)/pytest -n 2 --dist loadgroup -m "not slow"
 
 test-all: lint
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist loadgroup
 
 docs: $(DOCS_STAMP)
 	$(BIN)/python -m tools.commands

@@ -36,6 +36,8 @@ from sordino.deploy.flower.session import Link, session
 from sordino.deploy.flower.worker import serve
 from sordino.deploy.seam import Reason
 
+pytestmark = pytest.mark.xdist_group("flower")  # one SuperLink for all workers
+
 NAMES = ("east", "north", "west")
 LONG = 120.0  # a deadline that is never reached
 MAX_BODY = 8 << 20

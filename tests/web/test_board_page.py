@@ -12,6 +12,8 @@ import pytest
 from sordino.report.board import board_app
 from tests.web.makers import run_into, serving
 
+pytestmark = pytest.mark.xdist_group("browser")  # one browser for all workers
+
 ROW = "document.querySelector('tr[data-name={}]')"
 
 

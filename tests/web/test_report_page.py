@@ -12,6 +12,8 @@ from sordino.report.page import page_of
 from sordino.report.readers import readers
 from sordino.report.subject import read_subject
 
+pytestmark = pytest.mark.xdist_group("browser")  # one browser for all workers
+
 PAINTED = """(() => {
   const canvas = document.querySelector('#chart-%s canvas');
   const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
