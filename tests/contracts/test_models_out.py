@@ -14,8 +14,8 @@ import sordino as so
 from sordino.errors import InvalidInput
 from sordino.keys import key_of
 from sordino.models import from_loss, get, weighted_mean
-from sordino.models.naming import parameters_by_name, torch_state_dict
-from sordino.models.onnx_graph import onnx_bytes
+from sordino.models._naming import parameters_by_name, torch_state_dict
+from sordino.models._onnx_graph import onnx_bytes
 from sordino.runs import Options, Point, sweep
 from sordino.runs.model_file import Card, model_bytes, model_of, params_of, read_card
 from sordino.tasks.predictor import PRIVATE_FIGURES

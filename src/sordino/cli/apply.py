@@ -110,8 +110,8 @@ def export_command(
 def _exported(trained: Predictor, format: Format) -> bytes:
     from safetensors.numpy import save
 
-    from sordino.models.naming import parameters_by_name, torch_state_dict
-    from sordino.models.onnx_graph import onnx_bytes
+    from sordino.models._naming import parameters_by_name, torch_state_dict
+    from sordino.models._onnx_graph import onnx_bytes
 
     name, params = trained.model.name, trained.params
     if format is Format.ONNX:

@@ -15,12 +15,15 @@ client. The kernel is small, so it is repeated for every client instead (ResNet-
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from sordino.errors import require
-from sordino.models.model import Array
+
+Array: TypeAlias = jax.Array
 
 
 def conv2d(x: Array, kernel: Array, bias: Array | None = None, *, stride: int = 1, padding: int = 0) -> Array:
@@ -78,5 +81,10 @@ def max_pool2d(x: Array, window: int = 2) -> Array:
 
 def _windows(x: Array, size: int, stride: int, axis: int) -> Array:
     """Stack, as a new first axis, the `size` shifts of x along one axis."""
-    span = (x.shape[axis] - size) // stride * stride + 1
-    return jnp.stack([lax.slice_in_dim(x, i, i + span, stride, axis) for i in range(size)])
+    return jnp.stack(shifts_of(x, size, stride, axis))
+
+
+def shifts_of(x: Array, size: int, stride: int, axis: int, dilation: int = 1) -> list[Array]:
+    """The `size` shifts of x along one axis, `dilation` apart, at every `stride`-th place of a window."""
+    span = (x.shape[axis] - (size - 1) * dilation - 1) // stride * stride + 1
+    return [lax.slice_in_dim(x, i, i + span, stride, axis) for i in range(0, size * dilation, dilation)]

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from sordino.errors import require
+from sordino.models._product_form import product_form
 from sordino.types import Key, Vector
 
 Params: TypeAlias = Any  # a pytree of float32 arrays
@@ -62,7 +63,7 @@ def from_loss(
     for field, function in (("init", init), ("loss", loss)):
         require(callable(function), field, function, "pass a function")
     require(predict is None or callable(predict), "predict", predict, "pass a function or None")
-    return Model(init, loss, predict, name)
+    return Model(init, product_form(loss), predict, name)
 
 
 def flat(model: Model, key: Key) -> tuple[Vector, Callable[[Vector], Params]]:

@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sordino.errors import InvalidInput, require
+from sordino.models._naming import torch_state_dict
 from sordino.models.cnn import CNN, SIDE
 from sordino.models.mlp import Dense
 from sordino.models.model import Array, Params
-from sordino.models.naming import torch_state_dict
 from sordino.models.resnet20 import GROUPS, Block, ResNet20
 
 OPSET = 17

@@ -1,0 +1,194 @@
+"""Convolutions and max pools of somebody's own loss, in a form that is fast for clients with different weights.
+
+XLA's own convolution is slow on a CPU where it has no fast kernel, above all for the gradient of the weights, and as a
+grouped convolution under `vmap`. `product_form` traces a loss and puts other operations with the same values in place
+of these:
+
+    lax.conv_general_dilated    patches times kernel (im2col): one matrix product, forward and for both gradients
+    lax.reduce_window, max      comparisons of the elements of windows that do not overlap; of equal ones the first gets
+                                the gradient, as before
+
+Patches that exceed a cache are made for a few records at a time, and made anew for the gradients instead of being
+kept. A loss without these operations runs as it is, and so does whatever has no such form: transposed, grouped and
+mixed-precision convolutions, overlapping pools, and functions with derivatives of their own.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, jaxpr_as_fun
+
+from sordino.models._convolution import conv2d, shifts_of
+
+Array: TypeAlias = jax.Array
+Loss: TypeAlias = Callable[..., Array]
+
+KEPT = 2**22  # bytes of patches that are made at once and kept for the gradients
+PIECE = 2**19  # of larger ones, bytes that are made at a time
+
+
+def product_form(loss: Loss) -> Loss:
+    """The same loss with its convolutions as matrix products."""
+
+    @functools.wraps(loss)
+    def rewritten(*args: Any) -> Array:
+        if jax.config.jax_disable_jit:  # a loss that is debugged runs as it was written
+            return loss(*args)
+        traced = jax.make_jaxpr(loss)(*args)
+        faster = _rewritten(traced.jaxpr)
+        if faster is traced.jaxpr:
+            return loss(*args)
+        (value,) = jaxpr_as_fun(ClosedJaxpr(faster, traced.consts))(*jax.tree.leaves(args))
+        return value
+
+    return rewritten
+
+
+def _rewritten(program: Jaxpr) -> Jaxpr:
+    """The program with every operation that has another form replaced; itself if there is none."""
+    steps = [_faster(step) for step in program.eqns]
+    same = all(new is old for new, old in zip(steps, program.eqns, strict=True))
+    return program if same else program.replace(eqns=steps)
+
+
+def _faster(step: JaxprEqn) -> JaxprEqn:
+    """One operation in its other form, also inside of loops, branches and compiled functions."""
+    name = step.primitive.name
+    form = {"conv_general_dilated": _product_of, "reduce_window_max": _pool_of}.get(name, lambda step: None)(step)
+    if form is not None:
+        (compiled,) = jax.make_jaxpr(jax.jit(form))(*(value.aval for value in step.invars)).jaxpr.eqns
+        return compiled.replace(invars=step.invars, outvars=step.outvars)
+    if name.startswith("custom_"):
+        return step
+    is_program = lambda value: isinstance(value, ClosedJaxpr | Jaxpr)  # noqa: E731
+    inside, structure = jax.tree.flatten(step.params, is_leaf=is_program)
+    new = [_rewritten_inside(value) for value in inside]
+    if all(a is b for a, b in zip(new, inside, strict=True)):
+        return step
+    return step.replace(params=jax.tree.unflatten(structure, new))
+
+
+def _rewritten_inside(value: Any) -> Any:
+    if isinstance(value, ClosedJaxpr):
+        faster = _rewritten(value.jaxpr)
+        return value if faster is value.jaxpr else ClosedJaxpr(faster, value.consts)
+    return _rewritten(value) if isinstance(value, Jaxpr) else value
+
+
+# Convolutions
+
+
+def _product_of(step: JaxprEqn) -> Callable[[Array, Array], Array] | None:
+    """The convolution as a product, or None where it has to stay."""
+    p, (x, kernel) = step.params, (value.aval for value in step.invars)
+    plain = p["feature_group_count"] == p["batch_group_count"] == 1 and set(p["lhs_dilation"]) <= {1}
+    single = x.dtype == kernel.dtype == step.outvars[0].aval.dtype == jnp.float32
+    default = p["precision"] is None or set(p["precision"]) == {lax.Precision.DEFAULT}
+    if not (plain and single and default and 0 not in (*x.shape, *kernel.shape, *step.outvars[0].aval.shape)):
+        return None
+    return functools.partial(
+        convolution,
+        strides=tuple(p["window_strides"]),
+        padding=tuple(p["padding"]),
+        dilation=tuple(p["rhs_dilation"]),
+        layout=p["dimension_numbers"],
+    )
+
+
+def convolution(
+    x: Array,
+    kernel: Array,
+    *,
+    strides: tuple[int, ...],
+    padding: tuple[tuple[int, int], ...],
+    dilation: tuple[int, ...],
+    layout: lax.ConvDimensionNumbers,
+) -> Array:
+    """What `lax.conv_general_dilated` gives for these arguments."""
+    records_first = (layout.lhs_spec[0], *layout.lhs_spec[2:], layout.lhs_spec[1])
+    outputs_last = (*layout.rhs_spec[2:], layout.rhs_spec[1], layout.rhs_spec[0])
+    x, kernel = x.transpose(records_first), kernel.transpose(outputs_last)
+    x = lax.pad(x, jnp.float32(0), [(0, 0, 0), *((low, high, 0) for low, high in padding), (0, 0, 0)])
+    if _records_innermost(x, kernel) and len(set(strides)) == 1 and set(dilation) == {1}:
+        out = conv2d(x.transpose(3, 1, 2, 0), kernel, stride=strides[0]).transpose(3, 1, 2, 0)
+    else:
+        out = _by_pieces(x, kernel, strides, dilation)
+    front = (0, out.ndim - 1, *range(1, out.ndim - 1))  # records, outputs, space
+    place = [0] * out.ndim
+    for axis, target in zip(front, layout.out_spec, strict=True):
+        place[target] = axis
+    return out.transpose(place)
+
+
+def _records_innermost(x: Array, kernel: Array) -> bool:
+    """Whether images have so few channels before and after, and a batch so many, that records should lie together."""
+    channels, outputs = kernel.shape[-2:]
+    return x.ndim == 4 and channels < 4 and outputs < 16 and len(x) >= 32
+
+
+def _by_pieces(x: Array, kernel: Array, strides: tuple[int, ...], dilation: tuple[int, ...]) -> Array:
+    """[N, space, C], kernel [window, C, O] -> [N, space, O], a few records at a time."""
+
+    product = functools.partial(_times, kernel=kernel, strides=strides, dilation=dilation)
+    each = jax.eval_shape(functools.partial(_patches, window=kernel.shape[:-2], strides=strides, dilation=dilation), x)
+    size = each.size * each.dtype.itemsize
+    if size <= KEPT:
+        return product(x)
+    length = max(1, len(x) * PIECE // size)
+    pieces = -(-len(x) // length)
+    padded = jnp.pad(x, ((0, pieces * length - len(x)), *((0, 0) for _ in x.shape[1:])))
+    out = lax.map(jax.checkpoint(product), padded.reshape(pieces, length, *x.shape[1:]))
+    return out.reshape(pieces * length, *out.shape[2:])[: len(x)]
+
+
+def _times(x: Array, kernel: Array, strides: tuple[int, ...], dilation: tuple[int, ...]) -> Array:
+    patches = _patches(x, kernel.shape[:-2], strides, dilation)
+    outputs = kernel.shape[-1]
+    return (patches.reshape(-1, patches.shape[-1]) @ kernel.reshape(-1, outputs)).reshape(*patches.shape[:-1], outputs)
+
+
+def _patches(x: Array, window: Sequence[int], strides: Sequence[int], dilation: Sequence[int]) -> Array:
+    """[N, space, C] -> [N, space, window x C]: along one axis after the other, the last one first."""
+    for axis in reversed(range(len(window))):
+        shifted = shifts_of(x, window[axis], strides[axis], axis + 1, dilation[axis])
+        x = jnp.concatenate(shifted, axis=-1)
+    return x
+
+
+# Pools
+
+
+def _pool_of(step: JaxprEqn) -> Callable[[Array], Array] | None:
+    """The largest element of every window, where windows lie side by side."""
+    p = step.params
+    window, (x,) = tuple(p["window_dimensions"]), (value.aval for value in step.invars)
+    ones = {*p["base_dilation"], *p["window_dilation"]} <= {1}
+    if tuple(p["window_strides"]) != window or not ones or x.dtype != jnp.float32 or math.prod(window) > 16:
+        return None
+    if any(side != (0, 0) for side in p["padding"]):
+        return None
+    return functools.partial(largest, window=window)
+
+
+def largest(x: Array, window: tuple[int, ...]) -> Array:
+    """The largest element of each window, in the order of its elements; an incomplete edge is left out."""
+    whole = [size // width for size, width in zip(x.shape, window, strict=True)]
+    places = itertools.product(*(range(width) for width in window))
+    parts = [
+        lax.slice(x, place, [p + (n - 1) * w + 1 for p, n, w in zip(place, whole, window, strict=True)], window)
+        for place in places
+    ]
+    return functools.reduce(_larger, parts)
+
+
+def _larger(a: Array, b: Array) -> Array:
+    """The larger one, and the first of two equal ones, which gets the whole gradient; NaN if one is."""
+    return jnp.where((a >= b) | jnp.isnan(a), a, b)
