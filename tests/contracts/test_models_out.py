@@ -129,7 +129,7 @@ OPTIONS = ("logistic", "mlp:8", "mlp:8,batch", "cnn", "resnet20", "resnet20:batc
 def test_every_model_is_built_again_from_its_file(name, tmp_path):
     shape = (28, 28) if name == "cnn" else (8, 8, 3)
     model, params, _ = made(name, shape)
-    (tmp_path / "model").write_bytes(model_bytes(params, Card(model.name, shape, 10)))
+    (tmp_path / "model").write_bytes(model_bytes(params, Card(model.name, shape, 10, model.by_name)))
     card = read_card(tmp_path / "model")
     again = model_of(tmp_path / "model", card)
     assert again.name == model.name == name
@@ -153,6 +153,26 @@ def test_a_model_of_ones_own_is_given_again(tmp_path):
     assert stored.evaluate(x, x[:, 0]).loss == pytest.approx(run.history[-1]["test_loss"], rel=1e-5)
     with pytest.raises(InvalidInput, match="does not fit the file"):
         _ = so.load_run(tmp_path / "run", model=get("logistic", (2,), 2)).params
+
+
+def test_a_model_of_ones_own_is_never_taken_for_one_of_ours(tmp_path):
+    ours = get("mlp:8", (2,), 2)
+
+    def predict(params, x):
+        return -ours.predict(params, x)
+
+    for name in ("mlp:8", "MLP", "cnn_small", " logistic"):
+        with pytest.raises(InvalidInput, match="give yours another"):
+            from_loss(ours.init, ours.loss, predict, name=name)
+    own = from_loss(ours.init, ours.loss, predict)._replace(name="mlp:8")
+    x = np.random.default_rng(0).normal(size=(20, 2))
+    task = so.task(x, [0, 1] * 10, clients=2, classes=2, test_share=0.2, model=own)
+    plan = so.plan(so.fedavg(local_steps=2, local_lr=0.1), rounds=2)
+    run = so.simulate(plan, task, seed=0, folder=tmp_path / "run")
+    with pytest.raises(InvalidInput, match="give it, so.load_run"):
+        so.load_run(tmp_path / "run").predict(x)
+    again = so.load_run(tmp_path / "run", model=own)
+    np.testing.assert_array_equal(again.model.scores(x), run.model.scores(x))
 
 
 def test_a_point_of_a_sweep_is_a_run(task, tmp_path):

@@ -36,10 +36,15 @@ MODELS: dict[str, Callable[..., Model]] = {
 }
 
 
+def family(name: str) -> str:
+    """The word of a model's name that stands before its options, as MODELS has it."""
+    return name.partition(":")[0].strip().lower().replace("_", "-")
+
+
 def get(name: str, input_shape: tuple[int, ...], classes: int, **options: object) -> Model:
     """Return the model called `name`, for records of `input_shape` and labels 0, ..., classes - 1."""
-    word, colon, sizes = name.partition(":")
-    word = word.strip().lower().replace("_", "-")
+    _, colon, sizes = name.partition(":")
+    word = family(name)
     require(word in MODELS, "model", name, "use one of " + ", ".join(MODELS) + " (mlp with its sizes: 'mlp:300,300')")
     shape = tuple(input_shape)
     require(bool(shape) and all(axis > 0 for axis in shape), "input_shape", shape, "give the shape of one record")
@@ -52,7 +57,7 @@ def get(name: str, input_shape: tuple[int, ...], classes: int, **options: object
     for option in options:
         takes = "its options are " + ", ".join(known) if known else "it has no options"
         require(option in known, f"option of {word}", option, takes)
-    return MODELS[word](shape, classes, **options)
+    return MODELS[word](shape, classes, **options)._replace(by_name=True)
 
 
 def _spelled(name: str, known: list[str], text: str) -> dict[str, object]:

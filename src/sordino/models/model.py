@@ -48,6 +48,7 @@ class Model(NamedTuple):
     linear: Linear | None = None  # if the loss depends on the parameters through affine scores only
     smoothness: Callable[[float], float] | None = None  # bound on the features' norm -> beta of a record's loss
     leaves_padding_out: bool = False  # known to give records of weight 0 no part; other losses are tried before a run
+    by_name: bool = False  # whether `models.get(name, ...)` made it, and makes it again
 
 
 def from_loss(
@@ -63,6 +64,10 @@ def from_loss(
     for field, function in (("init", init), ("loss", loss)):
         require(callable(function), field, function, "pass a function")
     require(predict is None or callable(predict), "predict", predict, "pass a function or None")
+    from sordino.models import MODELS, family  # they are made of this module
+
+    free = isinstance(name, str) and family(name) not in MODELS
+    require(free, "name", name, f"is a name of a model of Sordino's: give yours another, as 'my-{name}'")
     return Model(init, product_form(loss), predict, name)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from sordino.errors import InvalidInput, require
 from sordino.keys import key_of
-from sordino.models import MODELS, Model, get
+from sordino.models import MODELS, Model, family, get
 from sordino.tasks import Predictor
 from sordino.types import PyTree
 
@@ -24,11 +24,12 @@ class Card(NamedTuple):
     model: str
     input_shape: tuple[int, ...]
     classes: int
+    by_name: bool  # whether the name alone makes the model again
 
     @classmethod
     def of(cls, trained: Predictor) -> Self:
         """The card of a trained model."""
-        return cls(trained.model.name, trained.input_shape, trained.classes)
+        return cls(trained.model.name, trained.input_shape, trained.classes, trained.model.by_name)
 
 
 def model_bytes(params: PyTree, card: Card | None = None) -> bytes:
@@ -59,12 +60,12 @@ def read_card(path: Path) -> Card | None:
     if text is None:
         return None
     held = json.loads(text)
-    return Card(held["model"], tuple(held["input_shape"]), held["classes"])
+    return Card(held["model"], tuple(held["input_shape"]), held["classes"], bool(held.get("by_name", False)))
 
 
 def model_of(path: Path, card: Card) -> Model:
     """The model of a card, if it is one of Sordino's."""
-    ours = card.model.partition(":")[0] in MODELS
+    ours = card.by_name and family(card.model) in MODELS
     remedy = "is not one of Sordino's models: give it, so.load_run(folder, model=...)"
     require(ours, f"{path}: model", card.model, remedy)
     return get(card.model, card.input_shape, card.classes)
