@@ -169,7 +169,7 @@ def test_a_model_of_ones_own_is_never_taken_for_one_of_ours(tmp_path):
     task = so.task(x, [0, 1] * 10, clients=2, classes=2, test_share=0.2, model=own)
     plan = so.plan(so.fedavg(local_steps=2, local_lr=0.1), rounds=2)
     run = so.simulate(plan, task, seed=0, folder=tmp_path / "run")
-    with pytest.raises(InvalidInput, match="give it, so.load_run"):
+    with pytest.raises(InvalidInput, match=r"give it, so\.load_run"):
         so.load_run(tmp_path / "run").predict(x)
     again = so.load_run(tmp_path / "run", model=own)
     np.testing.assert_array_equal(again.model.scores(x), run.model.scores(x))

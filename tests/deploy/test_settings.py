@@ -201,7 +201,8 @@ RECORD_MISTAKES: list[tuple[str, dict[str, Any], str, str]] = [
     (TABLE.replace("-3,4e1", "-3"), {}, "row 3", "-3"),
     (TABLE.replace("age", "weight"), {}, "columns", "weight"),
     ("age,weight,label\n", {}, "data.file", "records.csv"),
-    ("", {}, "data.label", "label"),
+    ("", {}, "data.file", "records.csv"),
+    (TABLE.replace("-3", '"-3'), {}, "data.file", "records.csv"),
 ]
 
 

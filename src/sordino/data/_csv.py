@@ -13,6 +13,7 @@ from sordino.data._table import Table, text_column
 from sordino.errors import InvalidInput, require
 
 UTF8 = "utf-8"
+MARK = "\ufeff"  # of the order of bytes
 
 
 def read_csv(file: str, *, encoding: str = UTF8, delimiter: str = ",") -> Table:
@@ -35,13 +36,21 @@ def read_csv(file: str, *, encoding: str = UTF8, delimiter: str = ",") -> Table:
     remedy = f"write {len(header)} values, one for each column"
     for number, row in zip(numbers[1:], rows, strict=True):
         require(len(row) == len(header), f"{file}: row {number}", row, remedy)
+        _require_no_record_within(f"{file}: row {number}", row, delimiter)
     columns = {name: text_column(values) for name, values in zip(header, zip(*rows, strict=True), strict=True)}
     return Table(file, columns, np.array(numbers[1:], np.int64))
 
 
+def _require_no_record_within(field: str, row: list[str], delimiter: str) -> None:
+    """Refuse a value with further lines that look like records: two quotes that were forgotten would hide them."""
+    swallowed = next((value for value in row if delimiter in value.partition("\n")[2]), None)
+    remedy = f"one value holds a line break and {delimiter!r}, as if a quote were not closed: write it in one line"
+    require(swallowed is None, field, swallowed, remedy)
+
+
 def _rows(file: str, text: str, delimiter: str) -> tuple[list[list[str]], list[int]]:
     """The rows that are not empty, and the lines on which they end."""
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     rows, numbers = [], []
     try:
         for row in reader:
@@ -49,7 +58,9 @@ def _rows(file: str, text: str, delimiter: str) -> tuple[list[list[str]], list[i
                 rows.append(row)
                 numbers.append(reader.line_num)
     except csv.Error as error:
-        raise InvalidInput("csv", file, f"line {reader.line_num} is no row of a CSV file ({error})") from None
+        line = numbers[-1] + 1 if numbers else 1  # an open quote is noticed at the end of the file only
+        remedy = f"line {line} begins no row of a CSV file ({error}): close its quotes, and write a quote within as two"
+        raise InvalidInput("csv", file, remedy) from None
     return rows, numbers
 
 
@@ -69,5 +80,8 @@ def _text(file: str, contents: bytes, encoding: str) -> str:
         line = contents[:start].count(b"\n") + 1
         remedy = f'line {line} is not {name}: give its encoding, as encoding = "latin-1", or save the file as UTF-8'
         raise InvalidInput("csv", file, remedy) from None
+    marked = text.startswith((MARK, codecs.BOM_UTF8.decode("latin-1")))
+    remedy = f'{file} begins with a mark of another encoding: give encoding = "utf-8", or "utf-16"'
+    require(not marked, "encoding", encoding, remedy)
     require("\0" not in text, "csv", file, "holds zero bytes, so it is no text: give a CSV file, or its encoding")
     return text

@@ -124,6 +124,8 @@ def _range(name: str, span: object) -> tuple[float, float]:
     require(pair and good, f"ranges.{name}", span, remedy)
     low, high = float(numbers[0]), float(numbers[1])
     require(-np.inf < low < high < np.inf, f"ranges.{name}", span, "low must lie below high, and both be finite")
+    wide = bool(np.finfo(np.float32).tiny <= high - low < np.inf)
+    require(wide, f"ranges.{name}", span, "numbers cannot be mapped from it: its width must be finite, and not tiny")
     return low, high
 
 

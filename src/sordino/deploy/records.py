@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import importlib
 import zipfile
 from pathlib import Path
@@ -11,6 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sordino.data._csv import read_csv
+from sordino.data._table import UNNAMED
 from sordino.deploy.settings import DataSection
 from sordino.errors import LARGEST_FLOAT32, InvalidInput, require
 
@@ -30,6 +31,10 @@ def read_records(section: DataSection, folder: Path) -> OwnRecords:
     remedy = f"is none of {', '.join(readers)}"
     require(path.suffix in readers, "data.file", str(path), remedy)
     columns = readers[path.suffix](path)
+    if section.features is None:
+        for name in columns:
+            remedy = "is an index, not a feature: name the columns to use as features, or leave this one out"
+            require(UNNAMED.fullmatch(name) is None, f"{path}: column", name, remedy)
     require(section.label in columns, "data.label", section.label, f"no such column in {path}: {', '.join(columns)}")
     names = section.features if section.features is not None else [name for name in columns if name != section.label]
     require(bool(names), "data.features", names, "name at least one column")
@@ -49,12 +54,11 @@ def read_records(section: DataSection, folder: Path) -> OwnRecords:
 
 
 def _csv(path: Path) -> dict[str, NDArray[Any]]:
-    with path.open(newline="", encoding="utf-8") as stream:
-        header, *rows = [row for row in csv.reader(stream) if row] or [[]]
-    for number, row in enumerate(rows, start=2):
-        require(len(row) == len(header), f"{path}: row {number}", row, f"write {len(header)} values")
-    require(len(set(header)) == len(header), f"{path}: columns", header, "two columns have one name")
-    return {name: np.array([row[at] for row in rows]) for at, name in enumerate(header)}
+    try:
+        table = read_csv(str(path))
+    except InvalidInput as error:
+        raise InvalidInput("data.file" if error.field == "csv" else error.field, error.value, error.remedy) from None
+    return {name: column.values for name, column in table.columns.items()}
 
 
 def _npz(path: Path) -> dict[str, NDArray[Any]]:
