@@ -15,6 +15,7 @@ import pytest
 
 import sordino as so
 from sordino.data import load
+from sordino.data.new_records import read_records
 from sordino.data.reading import Reading
 from sordino.errors import InvalidInput, SordinoWarning
 from sordino.models import from_loss, weighted_mean
@@ -233,6 +234,47 @@ def test_a_table_of_the_hub():
     assert task.clients == 12
 
 
+def test_bytes_of_images_are_scaled_in_use_as_in_training(tmp_path):
+    images = RNG.integers(0, 256, (60, 4, 4), dtype=np.uint8)
+    labels = (images[:, 0, 0] > 127).astype(int)
+    columns = Columns(image=list(images), label=labels.tolist())
+    task = so.task(columns, clients=3, classes=2, test_share=0.2)
+    np.testing.assert_allclose(task.data.x.max(), 1, atol=0.02)
+    run = so.simulate(so.plan(METHOD, rounds=2, noise_multiplier=0.5), task, seed=0, folder=tmp_path / "run")
+    expected = run.model.scores(images / 255)
+    np.testing.assert_allclose(run.model.scores(images), expected, rtol=1e-5)
+    kept = so.load_run(tmp_path / "run").model
+    np.testing.assert_allclose(kept.scores(images), expected, rtol=1e-5)
+    np.savez(tmp_path / "new.npz", x=images, y=labels)
+    read = read_records(str(tmp_path / "new.npz"), kept.reading)
+    np.testing.assert_allclose(kept.scores(read.x), expected, rtol=1e-5)
+    with pytest.raises(InvalidInput, match="bytes are not scaled"):
+        read_records(str(tmp_path / "new.npz"), None)
+
+
+def test_large_numbers_of_clients_stay_apart():
+    names = [2**60, 2**60 + 1] * 10
+    columns = {"client": names, "age": RNG.normal(size=20), "label": [0, 1] * 10}
+    assert so.task(columns, classes=2, test_share=0.2).data.names == (str(2**60), str(2**60 + 1))
+    beside = {name: values for name, values in columns.items() if name != "client"}
+    assert so.task(beside, clients=np.array(names), classes=2, test_share=0.2).clients == 2
+
+
+def test_one_client_has_one_spelling():
+    columns = {"age": RNG.normal(size=20), "label": [0, 1] * 10}
+    composed = so.task({**columns, "client": ["Orl\u00e9ans", "Orle\u0301ans "] * 10}, classes=2, test_share=0.2)
+    assert composed.data.names == ("Orl\u00e9ans",)
+    rows = Columns(image=[np.ones((2, 2))] * 20, label=[0, 1] * 10, who=[1, " 1", 1.0, "2"] * 5)
+    assert so.task(rows, client="who", classes=2, test_share=0.2).data.names == ("1", "2")
+
+
+def test_categories_are_numbers_in_any_spelling():
+    columns = {"client": ["a", "b"] * 4, "zip": ["007", "7.0", "12", "012"] * 2, "label": [0, 1] * 4}
+    task = so.task(columns, classes=2, categories={"zip": ["007", "012"]}, test_share=0.2)
+    everything = np.concatenate([task.data.x, task.data.x_test])
+    assert everything.sum(axis=0).tolist() == [4, 4]
+
+
 def test_leaf(tmp_path):
     for split, users in (("train", {"f1": 3, "f0": 2}), ("test", {"f0": 1})):
         (tmp_path / split).mkdir()
@@ -294,7 +336,29 @@ def table(**changes):
     return so.task({name: values for name, values in columns.items() if values is not None}, **given)
 
 
+MIXED = np.array(["a", "b"] * 999 + [np.nan, "a"], dtype=object)
+TALL = RNG.normal(size=(2000, 2))
+IMAGES = Columns(image=[np.zeros((2, 2), np.uint8)] * 4, label=[0, 1] * 2)
+
+
 MISTAKES = {
+    "a missing word after many": (lambda: so.task(TALL, MIXED, clients=3), "y"),
+    "a number among words": (lambda: so.task(X[:2], ["a", 1], clients=1), "y"),
+    "a masked array": (lambda: so.task(np.ma.masked_array(X, mask=X > 1), Y, clients=3), "x"),
+    "bytes in a row": (lambda: so.task(np.zeros((4, 2), np.uint8), [0, 1, 0, 1], clients=2), "x"),
+    "images of two types": (
+        lambda: so.task({"train": IMAGES, "test": Columns(image=[np.ones((2, 2))] * 2, label=[0, 1])}, clients=2),
+        "hub: image",
+    ),
+    "a client as a large float": (lambda: table(client=[2.0**53] * 4), "own data: row 0, column `client`"),
+    "a client that is a number twice": (lambda: table(client=["1", "01", "1", "2"]), "own data: client"),
+    "a client in two cases": (lambda: so.task(X[:3], Y[:3], clients=["A", "a", "b"]), "own data: client"),
+    "nobody's record of the hub": (
+        lambda: so.task(Columns(image=[X] * 2, label=[0, 1], who=["a", None]), client="who"),
+        "hub: client",
+    ),
+    "categories of one number": (lambda: table(categories={"age": ["1", "01"]}), "categories.age"),
+    "a range beyond floats": (lambda: table(ranges={"age": [-1e308, 1e308]}), "ranges.age"),
     "no labels": (lambda: so.task(X, clients=3), "y"),
     "fewer labels": (lambda: so.task(X, Y[:-1], clients=3), "y"),
     "one-hot labels": (lambda: so.task(X, np.eye(2)[Y], clients=3), "y"),

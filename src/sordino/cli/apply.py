@@ -128,6 +128,8 @@ def _about(trained: Predictor) -> dict[str, object]:
     if reading.counted:
         return {"labels": f"not written: words of {', '.join(reading.counted)} were counted in private data"}
     about: dict[str, object] = {"labels": list(trained.labels)}
+    if reading.scale is not None:
+        about["scale"] = f"bytes of images are divided by {reading.scale:g}"
     if reading.features:
         about["columns"] = [asdict(feature) for feature in reading.features]
     return about

@@ -109,7 +109,10 @@ def _column(chunks: pyarrow.ChunkedArray) -> Column:
     if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind) or types.is_null(kind):
         words = ["" if value is None else value for value in chunks.to_pylist()]
         return text_column(words, absent)
-    if types.is_integer(kind) or types.is_floating(kind):
+    if types.is_integer(kind):  # kept whole: identifiers above 2^53 are alike as floats
+        whole = chunks if absent is None else compute.fill_null(chunks, 0)
+        return Column(whole.to_numpy(zero_copy_only=False), absent)
+    if types.is_floating(kind):
         return Column(chunks.to_numpy(zero_copy_only=False).astype(np.float64), absent)
     if types.is_decimal(kind):
         return Column(np.array([np.nan if each is None else float(each) for each in chunks.to_pylist()]), absent)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sordino.data._records import Dataset, Features
+from sordino.data._spelling import client_names
 from sordino.data._splitting import held_out
 from sordino.data.reading import Reading
 from sordino.errors import require, require_name
@@ -38,6 +39,7 @@ def assemble(
       test_share: that share; None for no test records.
       split_seed: of that choice; public.
     """
+    owners = None if owners is None else client_names(f"{name}: client", owners)
     require(test is None or test_share is None, "test_share", test_share, "there are test records: leave one out")
     if test is None:
         require(test_share is not None or split_seed == 0, "split_seed", split_seed, "is for test_share: give a share")
@@ -47,7 +49,8 @@ def assemble(
             test = held_out(nobody if owners is None else owners, test_share, split_seed)
     classes = reading.classes
     dataset = Dataset(name, x[~test], y[~test], x[test], y[test], classes.number, classes_counted=classes.counted)
-    dataset = dataset._replace(reading=reading if reading.features or classes.names else None, tests_clients=None)
+    kept = bool(reading.features or classes.names or reading.scale)
+    dataset = dataset._replace(reading=reading if kept else None, tests_clients=None)
     require(len(dataset.y) > 0, "data set", name, "holds no training records: add some")
     if owners is None:
         return dataset

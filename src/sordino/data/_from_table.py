@@ -49,5 +49,5 @@ def with_column(table: Table, name: str, values: NDArray[Any], option: str) -> T
     require(one, option, f"{values.dtype}{list(values.shape)}", "give one number or word for each record")
     require(len(values) == len(table), option, len(values), f"give one value for each of the {len(table)} records")
     require(name not in table.columns, option, name, "there is a column of this name: rename it, or name the column")
-    column = Column(values if values.dtype.kind in "bU" else values.astype(np.float64))
+    column = Column(values if values.dtype.kind in "biuU" else values.astype(np.float64))
     return replace(table, columns=table.columns | {name: column})

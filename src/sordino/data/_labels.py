@@ -14,8 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sordino.data._records import Labels
+from sordino.data._spelling import require_one_spelling
 from sordino.errors import InvalidInput, require
 
+BEYOND = 2.0**53  # from here on, a float stands for several whole numbers
 MOST_WORDS = 1000  # different labels that are counted
 SPARSE = 100  # a class number may lie this far above twice the number of different labels
 
@@ -40,6 +42,10 @@ class Classes:
             remedy = f"there are {self.number} classes, 0 to {self.number - 1}: leave such records out"
             require(largest < self.number, field, largest, remedy)
             return numbers
+        if values.dtype.kind == "f" and not (np.abs(values) < BEYOND).all():
+            raise InvalidInput(
+                field, "2^53", "floats of this size stand for several labels: give whole numbers or words"
+            )
         words = as_words(values)
         places = {name: place for place, name in enumerate(self.names)}
         found = np.array([places.get(str(word), -1) for word in words], np.int32)
@@ -97,6 +103,7 @@ def declared_words(field: str, words: Sequence[object]) -> tuple[str, ...]:
     found = tuple(as_word(word) for word in words)
     twice = [word for word in found if found.count(word) > 1]
     require(not twice, field, words, f"{twice[0]!r} stands there twice: name each once" if twice else "")
+    require_one_spelling(field, found)
     return found
 
 

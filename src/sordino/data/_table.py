@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sordino.data._labels import as_words, numeric_words
+from sordino.data._labels import BEYOND, as_words, numeric_words
 from sordino.errors import LARGEST_FLOAT32, InvalidInput, require
 
 # Spellings of a missing value; a declared category or label may have one of these names all the same.
@@ -22,7 +22,7 @@ FEWEST_ROW_NUMBERS = 10  # 0, 1, 2, ... in so many rows and more are no feature
 
 @dataclass(frozen=True)
 class Column:
-    """float64, bool or str, one value a record; `absent` marks what a typed column does not hold."""
+    """Numbers, bool or str, one value a record; `absent` marks what a typed column does not hold."""
 
     values: NDArray[Any]
     absent: NDArray[np.bool_] | None = None
@@ -109,6 +109,9 @@ class Table:
     def words(self, name: str, known: tuple[str, ...] = (), instead: str | None = None) -> NDArray[np.str_]:
         """A column of words; what is `known` is not missing, however it is spelt."""
         column = self._usable(name)
+        if column.values.dtype.kind == "f":
+            remedy = "is a float of 2^53 or more, which stands for several numbers: give whole numbers or words"
+            self.refuse(np.abs(column.values) >= BEYOND, name, remedy)
         words = np.char.strip(column.words)
         missing = column.missing & ~np.isin(words, known) if known else column.missing
         if instead is None:

@@ -15,12 +15,13 @@ import numpy as np
 from sordino.data._arrow import as_table
 from sordino.data._assembly import NOBODY, assemble
 from sordino.data._declared import Declared
-from sordino.data._labels import settle_classes
+from sordino.data._labels import BEYOND, as_word, settle_classes
 from sordino.data._records import Dataset, Features, Labels
 from sordino.data.in_memory import features_of, require_length, values_of
 from sordino.data.reading import Reading
 from sordino.errors import InvalidInput, require, require_count
 
+WHITE = 255.0  # the largest byte of an image
 IMAGES = ("image", "img")  # columns that are the features if none is named
 
 
@@ -243,8 +244,14 @@ def _dataset(
     whose = None
     if owners is not None:
         others = [NOBODY] * (len(y) - records) if test_owners is None else test_owners
-        whose = np.array([str(owner) for owner in (*owners, *others)])
+        whose = np.array([_name(f"{name}: client", owner) for owner in (*owners, *others)])
     return assemble(name, x, y, reading, owners=whose, test=held, test_share=test_share)
+
+
+def _name(field: str, owner: object) -> str:
+    missing = owner is None or (isinstance(owner, float) and not abs(owner) < BEYOND)
+    require(not missing, field, owner, "is missing, or too large for a float: give a word or a whole number")
+    return as_word(owner)
 
 
 def _columns(name: str, splits: Sequence[HubDataset], chosen: Chosen) -> tuple[Features, Labels, Reading]:
@@ -259,16 +266,21 @@ def _columns(name: str, splits: Sequence[HubDataset], chosen: Chosen) -> tuple[F
 def _arrays(name: str, splits: Sequence[HubDataset], column: str, chosen: Chosen) -> tuple[Features, Labels, Reading]:
     """A column of arrays or images."""
     field = f"{name}: {column}"
+    values = [np.asarray(value) for split in splits for value in split[column]]
+    kinds = sorted({str(value.dtype) for value in values})
+    images = "uint8" in kinds
+    require(not images or len(kinds) == 1, field, ", ".join(kinds), "bytes are scaled and others not: give one type")
     try:
-        x = np.stack([np.asarray(value) for split in splits for value in split[column]])
+        stacked = np.stack(values)
     except ValueError:
         raise InvalidInput(field, "shapes", "records differ in shape: give them one shape") from None
-    x = x.astype(np.float32) / np.float32(255) if x.dtype == np.uint8 else features_of(field, x)
+    scale = WHITE if images else None
+    x = features_of(field, stacked, scale)
     field = f"{name}: {chosen.label}"
     labels = values_of(field, [value for split in splits for value in split[chosen.label]])
     require_length(field, labels, len(x))
     classes = settle_classes(field, labels, labels=chosen.labels, classes=chosen.classes)
-    return x, classes.of(field, labels), Reading(classes, label=chosen.label)
+    return x, classes.of(field, labels), Reading(classes, label=chosen.label, scale=scale)
 
 
 def _array_column(name: str, train: HubDataset, chosen: Chosen) -> str | None:

@@ -122,12 +122,14 @@ def from_frame(
     return of_table(NAME, table, declared, test_share=test_share, split_seed=split_seed)
 
 
-def features_of(field: str, values: Array) -> Features:
-    """Records as float32, or int32 for text."""
+def features_of(field: str, values: Array, scale: float | None = None) -> Features:
+    """Records as float32, or int32 for text; bytes are divided by `scale`, and refused without one."""
     array = values_of(field, values)
+    if array.dtype == np.uint8 and scale is not None:
+        array = array.astype(np.float32) / np.float32(scale)
     require(array.dtype.kind in "iuf", field, str(array.dtype), "must be numbers, one row for each record")
-    image = array.dtype == np.uint8 and array.ndim > 2
-    require(not image, field, "uint8", "pixels are not scaled for you: give x / 255, or x.astype(float) as they are")
+    remedy = "bytes are not scaled for you: give x / 255, or x.astype(float) as they are"
+    require(array.dtype != np.uint8, field, "uint8", remedy)
     require(len(array) > 0, field, f"shape {array.shape}", "holds no records: add some")
     if array.dtype == np.int32 and array.ndim > 1:
         return array
@@ -140,6 +142,8 @@ def features_of(field: str, values: Array) -> Features:
 
 def values_of(field: str, values: Array) -> NDArray[Any]:
     """An array of numbers or words."""
+    masked = isinstance(values, np.ma.MaskedArray) and bool(np.ma.is_masked(values))
+    require(not masked, field, "masked array", "values are masked: leave such records out, or fill them, x.filled(0)")
     try:
         array = np.asarray(values)
     except Exception as error:  # tensors of other libraries raise types of their own
@@ -147,12 +151,16 @@ def values_of(field: str, values: Array) -> NDArray[Any]:
         raise InvalidInput(field, type(values).__name__, f"is no array ({reason}): give a NumPy array") from None
     require(array.ndim >= 1, field, type(values).__name__, "is no array: give a NumPy array, a row for each record")
     if array.dtype == object:
-        kinds = sorted({type(value).__name__ for value in array.ravel()[:1000]})
-        words = set(kinds) <= {"str"}
-        remedy = "holds several types, or rows of several lengths: give numbers, or words, alone"
-        require(words, field, ", ".join(kinds), remedy)
+        _require_words(field, set(map(type, array.ravel().tolist())))
         return array.astype(str)
+    if array.dtype.kind == "U" and array.ndim == 1 and isinstance(values, list | tuple):
+        _require_words(field, set(map(type, values)))  # NumPy makes words of numbers among words
     return array
+
+
+def _require_words(field: str, kinds: set[type]) -> None:
+    remedy = "holds several types, or rows of several lengths: give numbers, or words, alone"
+    require(all(issubclass(kind, str) for kind in kinds), field, ", ".join(sorted(k.__name__ for k in kinds)), remedy)
 
 
 def require_length(field: str, values: NDArray[Any], records: int) -> None:

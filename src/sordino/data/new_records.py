@@ -38,7 +38,7 @@ def read_records(file: str, reading: Reading | None, encoding: str | None = None
     of_table = reading is not None and bool(reading.features)
     if suffix == ".npz":
         require(not of_table, "data", file, "the run was trained on a table: give a .csv or .parquet file")
-        x, y = read_npz(Path(path).expanduser())
+        x, y = read_npz(Path(path).expanduser(), reading.scale if reading else None)
         return NewRecords(x, y, np.arange(len(x)))
     if not of_table or reading is None:
         raise InvalidInput("data", file, "the run was trained on arrays: give an .npz file with x and, to evaluate, y")

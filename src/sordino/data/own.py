@@ -18,10 +18,8 @@ import os
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sordino.data._arrow import read_parquet
 from sordino.data._csv import UTF8, read_csv
@@ -30,7 +28,9 @@ from sordino.data._from_table import of_table
 from sordino.data._labels import settle_classes, whole_numbers
 from sordino.data._leaf import load_leaf
 from sordino.data._records import Dataset, Features, Labels
+from sordino.data._spelling import client_names
 from sordino.data.hub import load_hugging_face
+from sordino.data.in_memory import features_of
 from sordino.errors import InvalidInput, require, require_name
 
 
@@ -97,7 +97,9 @@ def load_npz(folder: str, *, classes: int | None = None) -> Dataset:
     x_test, y_test = _read_npz(test_file) if test_file.exists() else (x[:0], y[:0])
     _require_same_shape(test_file, x_test, clients[0], x)
     owner = np.repeat(np.arange(len(parts), dtype=np.int32), [len(labels) for _, labels in parts])
-    names = tuple(file.stem for file in clients)
+    names = tuple(client_names(f"npz:{folder}: client", np.array([file.stem for file in clients])).tolist())
+    twice = next((name for name in names if names.count(name) > 1), None)
+    require(twice is None, f"npz:{folder}: client", twice, "names two files: put all records of a client into one")
     settled = settle_classes(f"npz:{folder}: y", np.concatenate([y, y_test]), classes=classes)
     for name in names:
         require_name(f"npz:{folder}: client", name)
@@ -113,8 +115,8 @@ def _read_npz(file: Path) -> tuple[Features, Labels]:
     return x, y
 
 
-def read_npz(file: Path) -> tuple[Features, Labels | None]:
-    """Records and, where they have some, their labels."""
+def read_npz(file: Path, scale: float | None = None) -> tuple[Features, Labels | None]:
+    """Records and, where they have some, their labels; bytes are divided by `scale`."""
     try:
         with np.load(file, allow_pickle=False) as arrays:
             held = dict(arrays)
@@ -123,7 +125,7 @@ def read_npz(file: Path) -> tuple[Features, Labels | None]:
         raise InvalidInput("file", str(file), remedy) from error
     remedy = "array `x` is missing: write numpy.savez(file, x=..., y=...)"
     require("x" in held, f"{file}: arrays", sorted(held), remedy)
-    x = _features(f"{file}: x", held["x"])
+    x = features_of(f"{file}: x", held["x"], scale)
     if "y" not in held:
         return x, None
     y = whole_numbers(f"{file}: y", held["y"])
@@ -134,16 +136,6 @@ def read_npz(file: Path) -> tuple[Features, Labels | None]:
 def _require_same_shape(file: Path, x: Features, first_file: Path, first: Features) -> None:
     remedy = f"the records of {first_file.name} have shape {first.shape[1:]}: use one shape in all files"
     require(x.shape[1:] == first.shape[1:], f"{file}: shape of x", x.shape[1:], remedy)
-
-
-def _features(field: str, values: NDArray[Any]) -> Features:
-    numeric = values.ndim >= 1 and np.issubdtype(values.dtype, np.number)
-    require(numeric, field, str(values.dtype), "must be numbers, one row for each record")
-    if values.dtype == np.int32:
-        return values
-    finite = bool(np.isfinite(values).all())
-    require(finite, field, "NaN or infinity", "leave such records out, or replace these values")
-    return values.astype(np.float32)
 
 
 OWN_DATA: dict[str, Callable[..., Dataset]] = {

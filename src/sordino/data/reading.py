@@ -18,9 +18,10 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from sordino.data._labels import Classes, as_word, is_number
+from sordino.data._labels import Classes, is_number
 from sordino.data._records import Features, Labels
 from sordino.data._scaling import to_unit
+from sordino.data._spelling import number_key
 from sordino.data._table import Table
 from sordino.errors import InvalidInput
 
@@ -60,7 +61,8 @@ class Word:
         """An indicator of each category, [records, categories]."""
         words = table.words(self.name, self.categories, self.missing)
         if all(is_number(category) for category in self.categories):  # 1.0 is the category 1
-            words = np.array([as_word(float(word)) if is_number(word) else word for word in words], dtype=str)
+            spelt = {number_key(category): category for category in self.categories}
+            words = np.array([spelt.get(number_key(word), word) for word in words.tolist()], dtype=str)
         which = words[:, None] == np.array(self.categories)
         remedy = f"is no category of this column: correct it, or declare it; known are {', '.join(self.categories)}"
         table.refuse(~which.any(axis=1), self.name, remedy)
@@ -80,6 +82,7 @@ class Reading:
     client: str | None = None
     encoding: str = "utf-8"
     delimiter: str = ","
+    scale: float | None = None  # bytes of images are divided by it, 255; None if the run was trained on none
 
     @property
     def counted(self) -> tuple[str, ...]:

@@ -142,7 +142,7 @@ class Predictor:
             raise InvalidInput(
                 "x", type(x).__name__, f"the model was trained on arrays of {self.input_shape}: give one"
             )
-        inputs = features_of("x", x)
+        inputs = features_of("x", x, self.reading.scale if self.reading else None)
         wanted = f"the model takes records of shape {self.input_shape}, stacked along a first axis"
         require(inputs.shape[1:] == self.input_shape, "x", f"shape {inputs.shape}", wanted)
         return inputs
