@@ -52,6 +52,39 @@ def test_real_certificates_follow_the_schema(runs, name):
             ExportModel.model_validate(each)
 
 
+def _of_certificate(**change: object):
+    return lambda plain: plain["certificate"].update(change)
+
+
+def _of_guarantee(**change: object):
+    return lambda plain: plain["certificate"]["guarantees"][0].update(change)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        _of_guarantee(epsilon=-1.0),
+        _of_guarantee(epsilon=math.nan),
+        _of_guarantee(epsilon="infinite"),
+        _of_guarantee(units=0),
+        _of_guarantee(rounds=0),
+        _of_certificate(guarantees=[]),
+        lambda plain: plain.update(rounds=0),
+        lambda plain: plain.update(digests={}),
+    ],
+)
+def test_wrong_figures_do_not_follow_the_schema(runs, spoil):
+    plain = export_json(export(runs / "fresh"))
+    ExportModel.model_validate(plain)
+    spoil(plain)
+    with pytest.raises(ValidationError):
+        ExportModel.model_validate(plain)
+
+
+def test_the_words_of_a_certificate_begin_with_what_limits_it(runs):
+    assert "seed" in export_json(export(runs / "seeded"))["in_words"].split(". ")[0]
+
+
 def test_no_export_before_the_end(runs, tmp_path):
     import shutil
 

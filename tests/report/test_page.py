@@ -14,11 +14,13 @@ from sordino.errors import InvalidInput, SordinoError
 from sordino.privacy.guarantee import Certificate, Guarantee
 from sordino.privacy.signing import read_signing_key, read_verifying_key
 from sordino.privacy.wording import why_not_covered
+from sordino.report.hosts import is_address, name_of
 from sordino.report.html import report_html
 from sordino.report.matrix import matrix_of
 from sordino.report.page import page_of
 from sordino.report.readers import readers
-from sordino.report.subject import Shown, Signed, Subject, read_subject
+from sordino.report.subject import Grid, Shown, Signed, Subject, read_subject
+from sordino.runs.description import describe
 from sordino.runs.signature import sign_run
 from sordino.types import Draws, Observer, Relation, SeedOrigin, Unit, Warning
 from tests.web.makers import run_into
@@ -162,3 +164,40 @@ def test_what_limits_least_is_the_highest_level():
 
     assert [level(epsilon) for epsilon in (0.05, 1.0, 8.0, 30.0, math.inf)] == [1, 2, 3, 4, 5]
     assert level(0.05, delta=0.5) == 4  # everything, with a probability of one half
+
+
+def test_every_certificate_is_printed_with_its_warnings_and_assumptions():
+    runs = [
+        dataclasses.replace(
+            shown(certificate=dataclasses.replace(COVERED, warnings=(Warning(f"code-{n}", f"Beware of {n}."),))),
+            name=f"run-{n}",
+        )
+        for n in range(6)
+    ]
+    text = report_html(page(*runs))
+    assert all(f"Beware of {n}." in text for n in range(6))
+    assert text.count("Exact statements") == 6
+
+
+def test_the_order_of_runs_tells_the_public_nothing():
+    grid = Grid(("a",), "accuracy", (), None)
+    runs = tuple(dataclasses.replace(shown(), name=name) for name in ("00002", "00000", "00001"))
+    made = page_of(Subject("sweep", "s", runs, grid=grid), public=True)
+    assert [line.run.name for line in made.headlines] == ["00000", "00001", "00002"]
+
+
+@pytest.mark.parametrize("host", ["[::1].example.org", "[::1]x:80", "[::1]:80.example.org"])
+def test_an_address_with_more_behind_it_is_a_name(host):
+    assert not is_address(name_of(host))
+    assert is_address(name_of("[::1]:80"))
+    assert is_address(name_of("[::1]"))
+
+
+@pytest.mark.parametrize(("change", "says"), [({"seed": SeedOrigin.GIVEN}, "seed given"),
+                                              ({"seed": SeedOrigin.SHARED}, "seed shared"),
+                                              ({"draws": Draws.FLOAT32}, "float32"),
+                                              ({"draws": Draws.SIMULATED_MESSAGES}, "simulated")])  # fmt: skip
+def test_a_paragraph_about_a_run_says_what_limits_its_epsilon(change, says):
+    rows = shown().rows
+    assert says in describe("digits", rows, dataclasses.replace(COVERED, **change), None)
+    assert "do not publish" not in describe("digits", rows, COVERED, None)

@@ -34,13 +34,17 @@ def runs_command(folder: Folder = Path("runs"), public: Public = False, json: Js
             "task": each.task,
             "method": each.method,
             "done": f"{each.done}/{each.planned}" + (" ..." if each.going else ""),
-            "epsilon": each.epsilon,
+            "epsilon": f"{each.epsilon} *" if each.caution else each.epsilon,
             "against": each.against,
             "measured": each.value or each.note or "-",
         }
         for each in listed
     ]
     print_rows(rows, title=f"Runs in {folder}", boxed=False)
+    for caution in dict.fromkeys(each.caution for each in listed if each.caution):
+        some = [each.name for each in listed if each.caution == caution]
+        named = ", ".join(some[:3]) + (f" and {len(some) - 3} more" if len(some) > 3 else "")
+        print(f"* {named}: {caution}. Do not publish the model as private.")
     if any(each.going for each in listed):
         print("... not finished. Rounds of a run, points of a sweep; epsilon is that of all planned rounds.")
 

@@ -154,7 +154,7 @@ def _result(outcomes: list[Outcome], where: Arena, budget: Budget, folder: Path)
     picture = folder / "comparison.png"
     plot_comparison(histories, where.task.name, picture)
     table = [row for each in outcomes for row in each.table]
-    (folder / "table.json").write_text(json_text(table))
+    write_atomically(folder / "table.json", json_text(table).encode(), private=True)
     tables = [*write_table(table, folder), folder / "table.json"]
     by_name = {each.name: each for each in outcomes}
     rows = [row | _about(by_name[row["method"]]) for row in compared.rows]

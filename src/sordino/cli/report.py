@@ -10,6 +10,7 @@ import typer
 from sordino.cli.output import Json, require_folder, show
 from sordino.cli.progress import working
 from sordino.errors import require
+from sordino.files import write_atomically
 
 
 def report_command(
@@ -41,7 +42,7 @@ def report_command(
     with working("reading"):
         subject = read_subject(runs, readers(key))
         text = report_html(page_of(subject, public=public))
-    path.write_text(text, encoding="utf-8")
+    write_atomically(path, text.encode(), private=not public)
     result = {"report": str(path), "kind": subject.kind, "runs": len(subject.runs), "public": public}
     show("Report", result | {"bytes": path.stat().st_size}, as_json=json)
 

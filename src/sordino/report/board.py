@@ -81,7 +81,7 @@ class Board:
             stored = None if folder is None else RunStore.read(folder)
         except SordinoError:
             return None
-        if stored is None:
+        if stored is None or not all("round" in row for row in stored.metrics):  # damaged, as the list says
             return None
         planned = planned_rounds(stored.certificate)
         settings = settings_of(stored.config)

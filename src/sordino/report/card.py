@@ -10,9 +10,8 @@ from sordino.report.subject import Signed
 def card_markdown(exported: Exported) -> str:
     """The section of a finished run."""
     run, certificate = exported.run, exported.certificate
-    cautions = [line for line in (wording.seed_line(certificate), wording.draws_line(certificate)) if line]
     lines = ["## Privacy", ""]
-    lines += [f"> {line}\n" for line in cautions]
+    lines += [f"> {line}\n" for line in wording.cautions(certificate)]
     lines += [wording.plain_paragraph(certificate), ""]
     lines += ["| against | sees | protected | rounds | epsilon | delta | accountant |", "|---|---|---|---|---|---|---|"]
     for total in certificate.totals:

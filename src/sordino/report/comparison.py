@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sordino.report.curves import MEASURES, History, measure_of
+from sordino.report.figures import save_privately
 
 Histories = Sequence[History]  # one for each seed
 TEST = "two-sided paired t-test, runs paired by seed"
@@ -99,7 +100,7 @@ def plot_comparison(methods: Mapping[str, Histories], title: str, path: Path, co
     axes.set(xlabel="round", ylabel=label, title=title, yscale=scale)
     axes.grid(alpha=0.3)
     axes.legend()
-    figure.savefig(path, dpi=130)
+    save_privately(figure, path, dpi=130)
 
 
 def _interval(values: np.ndarray, confidence: float) -> tuple[float, float]:

@@ -7,6 +7,8 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
+from sordino.report.figures import save_privately
+
 History = list[dict[str, Any]]  # one row of metrics for each evaluation
 
 # The measures that a row may have, the most informative first: key, label of the axis, factor.
@@ -44,4 +46,4 @@ def plot_history(history: History, title: str, path: Path) -> None:
         figure.supxlabel(fill(f"epsilon of {history[-1]['epsilon_of']}", 110), fontsize="x-small", color="tab:red")
         epsilon.yaxis.label.set_color("tab:red")
         epsilon.set_ylim(bottom=0)
-    figure.savefig(path, dpi=130)
+    save_privately(figure, path, dpi=130)

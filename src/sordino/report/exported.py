@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -85,11 +85,13 @@ class GuaranteeModel(_Strict):
     observer: Observer
     scope: Scope
     rounds: int = Field(ge=1, description="Rounds that the scope covers.")
-    epsilon: float | Literal["inf"] = Field(description="'inf' if nothing limits what the observer learns.")
+    epsilon: Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["inf"] = Field(
+        description="'inf' if nothing limits what the observer learns."
+    )
     delta: float = Field(ge=0, le=1)
     accountant: str
     assumptions: list[str]
-    units: int | None = Field(description="Number of protected units.")
+    units: Annotated[int, Field(ge=1)] | None = Field(description="Number of protected units.")
     client: str | None = Field(description="Holder of the protected records; null if it holds for every client.")
 
 
@@ -106,7 +108,7 @@ class CertificateModel(_Strict):
     draws: Draws | None = Field(description="How the noise was drawn; figures are exact for 'lattice' alone.")
     seed: SeedOrigin | None = Field(description="Where the seed came from.")
     assumptions: list[str]
-    guarantees: list[GuaranteeModel]
+    guarantees: list[GuaranteeModel] = Field(min_length=1)
     warnings: list[WarningModel]
 
 
@@ -124,13 +126,15 @@ class ExportModel(_Strict):
     schema_: Literal["https://sordino.dev/schema/certificate/v1"] = Field(alias="schema")
     name: str
     task: str
-    rounds: int
+    rounds: int = Field(ge=1)
     software: str
     date: str
     certificate: CertificateModel
     in_words: str
     mechanisms: list[str]
-    digests: dict[str, str] = Field(description="Of ledger, model and files; keyed ones need the run's salt.")
+    digests: dict[str, str] = Field(
+        min_length=1, description="Of ledger, model and files; keyed ones need the run's salt."
+    )
     signature: SignatureModel
 
 
@@ -147,12 +151,13 @@ def export_json(exported: Exported) -> dict[str, Any]:
         "software": f"sordino {run.environment.get('sordino', '')}",
         "date": str(run.environment.get("date", "")),
         "certificate": run.certificate.to_json(),
-        "in_words": wording.plain_paragraph(run.certificate),
+        "in_words": " ".join([*wording.cautions(run.certificate), wording.plain_paragraph(run.certificate)]),
         "mechanisms": list(exported.mechanisms),
         "digests": {digest.name: digest.value for digest in run.digests if not digest.private},
         "signature": {"state": run.signature.state.value, "key": run.signature.key, "at": run.signature.at},
     }
     ExportModel.model_validate(plain)
+    Certificate.from_json(plain["certificate"])  # rules between fields, as a total for every figure of one round
     return plain
 
 

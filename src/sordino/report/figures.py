@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sordino.files import replacing
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -21,6 +23,12 @@ LABELS = {
     "signal_to_noise": "norm of the mean update over norm of the mean noise",
     "distance": "distance to the minimiser",
 }
+
+
+def save_privately(figure: Figure, path: Path, *, dpi: int) -> None:
+    """Save a picture that only its owner can read, as the files whose numbers it shows."""
+    with replacing(path, private=True) as file:
+        figure.savefig(file, format=path.suffix.lstrip("."), dpi=dpi)
 
 
 def write_numbers(numbers: Numbers, path: Path, *, x: str = "x", y: str = "y") -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from sordino.report.figures import panels_of
+from sordino.report.figures import panels_of, save_privately
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,7 +34,7 @@ def draw_heat_maps(
         image = _draw(axes, maps[name], min(finite), max(finite))
         axes.set(xlabel=along, ylabel=down)
     figure.colorbar(image, ax=list(panels.values()), label=label)
-    figure.savefig(path, dpi=110)
+    save_privately(figure, path, dpi=110)
 
 
 def _draw(axes: Axes, heat_map: HeatMap, low: float, high: float) -> AxesImage:

@@ -7,6 +7,7 @@ requests still carry that name. Answer only to addresses, to localhost and to na
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Collection
 
 from starlette.responses import PlainTextResponse
@@ -33,7 +34,8 @@ class KnownHosts:
 def name_of(host: str) -> str:
     """A Host header without its port: "[::1]:80" is "::1"."""
     if host.startswith("["):
-        return host[1:].partition("]")[0]
+        address, _, port = host[1:].partition("]")
+        return address if re.fullmatch(r"(:\d*)?", port, re.ASCII) else host  # "[::1].example.org" is no address
     return host.rpartition(":")[0].lower() if host.count(":") == 1 else host.lower()
 
 

@@ -13,7 +13,7 @@ from sordino.privacy import wording
 from sordino.report.page import measured_of, promised_total
 from sordino.report.readers import TABLE
 from sordino.report.study import DESCRIPTION, STATEMENT, STATUS
-from sordino.report.subject import planned_rounds, settings_of
+from sordino.report.subject import Tables, planned_rounds, public_task, settings_of
 from sordino.runs.agreement import was_run
 from sordino.runs.names import ENVIRONMENT, LEDGER, METRICS, POINTS
 from sordino.runs.store import RunStore, point_folders
@@ -36,6 +36,7 @@ class Listed:
     epsilon: str = ""  # of all planned rounds
     against: str = ""
     epsilon_of: str = ""  # unit, relation, observer, delta, accountant and assumptions
+    caution: str = ""  # what limits this epsilon: a seed that is known, noise that is not the ideal one
     measure: str = ""
     value: str | None = None  # None if nothing was measured, or it is not for everybody
     note: str = ""
@@ -72,9 +73,9 @@ def listed_run(folder: Path, *, public: bool = False) -> Listed:
     """One of them; a folder that cannot be read is listed as damaged."""
     try:
         if (folder / DESCRIPTION).exists():
-            return _study(folder)
+            return _study(folder, public)
         return _sweep(folder) if (folder / POINTS).is_dir() else _run(folder, public)
-    except (SordinoError, OSError, ValueError, KeyError) as error:
+    except (SordinoError, OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         return Listed(folder.name, "damaged", note=str(error))
 
 
@@ -118,7 +119,7 @@ def _with_promise(
     return Listed(
         name=folder.name,
         kind=kind,
-        task=str(settings.get("task", {}).get("name") or _task_in_ledger(stored.folder / LEDGER)),
+        task=_task_in_ledger(stored.folder / LEDGER) or _task_of(settings),
         method=str(settings.get("algorithm", {}).get("name", "")),
         done=done,
         planned=planned,
@@ -126,12 +127,13 @@ def _with_promise(
         epsilon=epsilon,
         against="" if total is None else str(total.observer),
         epsilon_of="" if total is None else total.whose,
+        caution=wording.short_caution(stored.certificate),
         measure=measure,
         value=value,
     )
 
 
-def _study(folder: Path) -> Listed:
+def _study(folder: Path, public: bool) -> Listed:
     description = json.loads((folder / DESCRIPTION).read_bytes())
     settings = settings_of(description.get("file"))
     status: dict[str, Any] = json.loads((folder / STATUS).read_bytes()) if (folder / STATUS).exists() else {}
@@ -140,21 +142,26 @@ def _study(folder: Path) -> Listed:
     return Listed(
         name=folder.name,
         kind="study",
-        task=str(settings.get("task", {}).get("name", "")),
+        task=_task_of(settings),
         method=str(settings.get("algorithm", {}).get("name", "")),
         done=int(status.get("round", 0)),
         planned=planned,
         finished=(folder / STATEMENT).exists(),
         measure=measure,
-        value=value,
+        value=None if public else value,  # a study states no guarantee about what its server measured
         note=str(status.get("state", "")),
     )
+
+
+def _task_of(settings: Tables) -> str:
+    """The task of a run file: of one's own data the kind alone, because their path may tell something."""
+    return public_task(str(settings.get("task", {}).get("name", "")))
 
 
 def _task_in_ledger(path: Path) -> str:
     """The task that the first line of a ledger names."""
     with path.open("rb") as file:
-        return str(json.loads(file.readline()).get("description", {}).get("task", ""))
+        return public_task(str(json.loads(file.readline()).get("description", {}).get("task", "")))
 
 
 def folder_named(folder: Path, name: str) -> Path | None:

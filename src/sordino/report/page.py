@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sordino
@@ -65,8 +65,7 @@ class Promise:
     @property
     def cautions(self) -> list[str]:
         """What limits every figure: a seed that is known, noise that is not the real one."""
-        lines = [wording.seed_line(self.certificate), wording.draws_line(self.certificate)]
-        return [line for line in lines if line]
+        return wording.cautions(self.certificate)
 
     @property
     def plain(self) -> list[str]:
@@ -133,6 +132,8 @@ class Page:
 
 def page_of(subject: Subject, *, public: bool) -> Page:
     """Everything of a subject, or what may be shown to everybody."""
+    if public and (subject.grid or subject.compared):  # the order of the results would tell what is left out
+        subject = replace(subject, runs=tuple(sorted(subject.runs, key=lambda run: run.name)))
     why = subject.grid.why_private if subject.grid else why_private(subject.runs)
     shows_measured = not (public and why)
     drawn = charts_of(subject.runs, why)

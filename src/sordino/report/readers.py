@@ -25,6 +25,7 @@ from sordino.report.subject import (
     Signed,
     Subject,
     planned_rounds,
+    public_task,
     settings_of,
 )
 from sordino.report.sweeps import RULES, rule_for
@@ -127,7 +128,7 @@ def read_run(folder: Path, key: VerifyingKey | None = None) -> Shown:
         rows=stored.metrics,
         planned=planned_rounds(stored.certificate),
         finished=stored.finished,
-        task=str(described.get("task", "")),
+        task=public_task(str(described.get("task", ""))),
         settings=settings_of(stored.config),
         environment=stored.environment,
         digests=_digests(stored, agreement),

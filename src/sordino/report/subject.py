@@ -14,6 +14,7 @@ from sordino.privacy import wording
 from sordino.privacy.guarantee import Certificate
 from sordino.report.series import Row
 
+FILES = ("csv", "parquet", "npz", "leaf")  # kinds of tasks that are named by a path
 Tables = Mapping[str, Mapping[str, Any]]  # the sections of a run file
 
 
@@ -29,6 +30,12 @@ def settings_of(config: str | None) -> Tables:
     except tomllib.TOMLDecodeError:
         return {}
     return {name: table for name, table in found.items() if isinstance(table, dict)}
+
+
+def public_task(name: str) -> str:
+    """A task's name without the path of a user's own data: "csv" of csv:FILE."""
+    kind, colon, _ = name.partition(":")
+    return kind if colon and kind in FILES else name
 
 
 class Signed(StrEnum):

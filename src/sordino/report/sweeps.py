@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
 import statistics
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sordino.errors import InvalidInput, Refused
+from sordino.files import replacing, write_atomically
 from sordino.privacy import wording
 from sordino.privacy.accountants import account_of, epsilon_of
 from sordino.privacy.events import ByHolder, Composed, parts_of, passing_anew
@@ -59,13 +61,14 @@ def tidy_table(records: Sequence[Row]) -> list[Row]:
 
 
 def write_table(rows: Sequence[Row], folder: Path) -> list[Path]:
-    """Write table.csv and table.parquet."""
+    """Write table.csv and table.parquet, which their owner alone can read."""
     columns = list(dict.fromkeys(key for row in rows for key in row))
     plain = folder / "table.csv"
-    with plain.open("w", newline="") as file:
-        table = csv.DictWriter(file, columns, lineterminator="\n")
-        table.writeheader()
-        table.writerows(rows)
+    text = io.StringIO(newline="")
+    table = csv.DictWriter(text, columns, lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
+    write_atomically(plain, text.getvalue().encode(), private=True)
     from pyarrow.lib import Table
     from pyarrow.parquet import write_table as write_parquet
 
@@ -73,7 +76,8 @@ def write_table(rows: Sequence[Row], folder: Path) -> list[Path]:
     for key, values in cells.items():  # a Parquet column has one type: text, where text and numbers mix
         if any(isinstance(value, str) for value in values):
             cells[key] = [None if value is None else str(value) for value in values]
-    write_parquet(Table.from_pydict(cells), folder / "table.parquet")
+    with replacing(folder / "table.parquet", private=True) as file:
+        write_parquet(Table.from_pydict(cells), file)
     return [plain, folder / "table.parquet"]
 
 

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from sordino.privacy.guarantee import Certificate
-from sordino.privacy.wording import format_epsilon
+from sordino.privacy.wording import format_epsilon, short_caution
 from sordino.tasks import Predictor
 
 Row: TypeAlias = dict[str, Any]  # one line of metrics
@@ -39,7 +39,8 @@ def describe(
     epsilon = last.get("epsilon", "inf")
     private = isinstance(epsilon, float) and np.isfinite(epsilon)
     spent = f"epsilon = {format_epsilon(epsilon)} of {last['epsilon_of']}" if private else "it is not private"
-    parts.append(f"What it promises: {spent}.")
+    caution = short_caution(certificate) if private else ""
+    parts.append(f"What it promises: {spent}{f' ({caution}: do not publish it as private)' if caution else ''}.")
     codes = ", ".join(dict.fromkeys(warning.code for warning in certificate.warnings))
     parts.append(f"The certificate has the whole statement{f', with warnings: {codes}' if codes else ''}.")
     return " ".join(parts)

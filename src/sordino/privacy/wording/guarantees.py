@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sordino.privacy.wording.figures import format_delta, format_epsilon
 from sordino.privacy.wording.plain import assumptions_line, draws_line, glossary, plain_paragraph, seed_line
-from sordino.types import Draws, Observer, Warning
+from sordino.types import Draws, Observer, SeedOrigin, Warning
 
 if TYPE_CHECKING:  # guarantee.py prints itself through this module
     from sordino.privacy.guarantee import Certificate, Guarantee
@@ -147,6 +147,10 @@ SHORT_DRAWS = {
 }
 
 
+# Seeds that somebody knows, or that other runs have.
+SHORT_SEEDS = {SeedOrigin.GIVEN: "seed given by hand", SeedOrigin.SHARED: "seed shared with other runs"}
+
+
 def results_line(certificate: Certificate, claim: str | None = None) -> str:
     """One line for a results page: each observer's total, the warnings that limit it, and the paper's claim."""
     totals = [
@@ -159,6 +163,15 @@ def results_line(certificate: Certificate, claim: str | None = None) -> str:
         totals.append(SHORT_DRAWS[certificate.draws])
     notes = "".join(f"; **{text}**" for code, text in SHORT_WARNINGS.items() if code in codes)
     return "; ".join(totals) + notes + (f"; the paper claims {claim}" if claim else "")
+
+
+def short_caution(certificate: Certificate) -> str:
+    """What limits every figure, in the few words of a list; empty where nothing does, or nothing is promised."""
+    if not any(guarantee.private for guarantee in certificate.guarantees):
+        return ""
+    seed = SHORT_SEEDS.get(certificate.seed)
+    draws = SHORT_DRAWS.get(certificate.draws)
+    return ", ".join(filter(None, (seed, draws)))
 
 
 def table_note(certificate: Certificate) -> str:

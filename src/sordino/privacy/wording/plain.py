@@ -79,6 +79,11 @@ def draws_line(certificate: Certificate) -> str:
     return "" if certificate.draws is None else _DRAWS.get(certificate.draws, "")
 
 
+def cautions(certificate: Certificate) -> list[str]:
+    """What limits every figure: a seed that is known, noise that is not the ideal one."""
+    return [line for line in (seed_line(certificate), draws_line(certificate)) if line]
+
+
 def plain_paragraph(certificate: Certificate) -> str:
     """Who could learn what about one client or record over all rounds: those whom noise limits first."""
     return " ".join(plain_sentences(certificate))

@@ -41,6 +41,7 @@
     measured.title = run.measure;
     const epsilon = element("td", run.against ? `${run.epsilon} (${run.against})` : run.epsilon, "hide-small");
     epsilon.title = run.epsilon_of;
+    if (run.caution) epsilon.append(element("div", run.caution, "small"));
     line.append(name, element("td", run.task, "hide-small"), element("td", run.method, "hide-small"), rounds, epsilon, report, measured);
     if (run.note) line.title = run.note;
     return line;
