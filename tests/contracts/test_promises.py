@@ -151,23 +151,32 @@ def test_measures_on_the_clients_own_records_are_said_where_something_is_promise
     assert not said(so.task("digits", clients=4), noise_multiplier=1.0)  # it has a test set
 
 
-@pytest.mark.parametrize(("tested", "warned"), [("north", True), ("nobody", False)])
-def test_a_test_set_of_the_same_clients_is_said_where_they_are_protected(tested, warned, tmp_path):
-    """Their test records are theirs too; of one protected record the test set says nothing."""
+@pytest.mark.parametrize("tested", ["north", "west"])
+def test_a_test_set_of_private_records_is_said_whoever_is_protected(tested, tmp_path):
+    """They lie in the same private file, whoever holds them; figures on them are computed without noise."""
     path = tmp_path / "visits.csv"
     path.write_text(f"age,client,label,split\n30,north,1,train\n40,south,0,train\n50,{tested},1,test\n")
     client = so.fedavg(local_steps=1, local_lr=0.1, bound=so.clip(1.0))
     record = so.noisy_mb_sgd(lipschitz=1.0, radius=1.0, feature_bound=1.0)
 
-    def said(method, **options):
-        task = so.task(f"csv:{path}", classes=2, **options)
+    def said(method, task):
         plan = so.plan(method, rounds=2, epsilon=1.0, delta=1e-3, trust="local")
-        codes = {warning.code for warning in plan.resolve(task.population).certificate.warnings}
-        return "measured-on-clients" in codes
+        certificate = plan.resolve(task.population).certificate
+        return "measured-on-clients" in {warning.code for warning in certificate.warnings}
 
-    assert said(client) is warned
-    assert not said(client, clients=2, partition="iid")
-    assert not said(record)
+    for method in (client, record):
+        assert said(method, so.task(f"csv:{path}", classes=2))
+        assert said(method, so.task(f"csv:{path}", classes=2, clients=2, partition="iid"))
+    held_out = so.task(np.eye(20), np.arange(20) % 2, clients=4, classes=2, test_share=0.25)
+    apart = so.task(np.eye(20), np.arange(20) % 2, clients=4, classes=2, test=(np.eye(20), np.arange(20) % 2))
+    assert all(said(method, task) for method in (client, record) for task in (held_out, apart))
+    assert not said(client, so.task("digits", clients=20))
+
+
+def test_the_name_of_a_task_has_no_path(tmp_path):
+    path = tmp_path / "oncology.csv"
+    path.write_text("age,label,split\n30,1,train\n40,0,train\n50,1,test\n")
+    assert so.task(f"csv:{path}", classes=2, clients=2).name == "csv"
 
 
 @pytest.mark.parametrize("trust", ["central", "local"])

@@ -47,6 +47,7 @@ CAVEATS: dict[str, list[tuple[tuple, dict]]] = {
     "shape_depends_on_data": [((10,), {})],
     "words_depend_on_data": [((["sex", "stage"],), {})],
     "test_set_of_clients": [((True,), {}), ((False,), {})],
+    "test_set_held_out": [((True,), {}), ((False,), {})],
     "clients_dealt_anew": [((20,), {})],
     "names_are_clients": [((Unit.CLIENT,), {}), ((Unit.RECORD,), {})],
     "beta_too_large": [(("2.5",), {})],

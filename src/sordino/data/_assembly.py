@@ -25,6 +25,7 @@ def assemble(
     owners: NDArray[np.str_] | None,
     test: NDArray[np.bool_] | None,
     test_share: float | None = None,
+    test_apart: bool = False,
     split_seed: int = 0,
 ) -> Dataset:
     """A data set of these records.
@@ -37,6 +38,7 @@ def assemble(
       owners: the client of each record; None if records are dealt later.
       test: which are test records; None to hold out a share of each client's.
       test_share: that share; None for no test records.
+      test_apart: whether test records come from elsewhere than training records, so that they may be public.
       split_seed: of that choice; public.
     """
     owners = None if owners is None else client_names(f"{name}: client", owners)
@@ -51,6 +53,7 @@ def assemble(
     dataset = Dataset(name, x[~test], y[~test], x[test], y[test], classes.number, classes_counted=classes.counted)
     kept = bool(reading.features or classes.names or reading.scale)
     dataset = dataset._replace(reading=reading if kept else None, tests_clients=None)
+    dataset = dataset._replace(tests_held_out=bool(test.any()) and (None if test_apart else True))
     require(len(dataset.y) > 0, "data set", name, "holds no training records: add some")
     if owners is None:
         return dataset

@@ -27,6 +27,7 @@ class Dataset(NamedTuple):
     client_names: tuple[str, ...] = ()
     classes_counted: bool = False  # whether `classes` is the largest label plus one, and so depends on the labels
     tests_clients: bool | None = False  # whether natural clients hold the test records too; None if unknown
+    tests_held_out: bool | None = False  # whether test records were held out of private data; None: unknown
     black: tuple[float, ...] = (0.0,)  # a black pixel, by channel; negative in standardised images
     overlapping: bool = False  # whether records share raw data, such as windows of one text
     split_by_label: bool = False  # whether the label of a record can change which other records are test records
@@ -46,6 +47,7 @@ class FederatedData(NamedTuple):
     names: tuple[str, ...] = ()  # of the clients, if they have names
     classes_counted: bool = False  # as of the data set
     tests_clients: bool | None = False
+    tests_held_out: bool | None = False  # as of the data set
     overlapping: bool = False
     dealt_anew: bool = False  # whether the records of natural clients were given to other clients
     dealt_by_label: bool = False  # whether the label of a record can change the client or the split of others

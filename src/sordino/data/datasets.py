@@ -53,7 +53,9 @@ def load(name: str, **options: object) -> Dataset:
     kind, colon, place = name.partition(":")
     if colon and kind in OWN_DATA:
         check_options(kind, OWN_DATA[kind], options)
-        return OWN_DATA[kind](place, **options)
+        dataset = OWN_DATA[kind](place, **options)
+        # The name goes into ledgers and reports, which others read: a path stays in the run file alone.
+        return dataset if kind == "hf" else dataset._replace(name=kind)
     loader = _entry(name).load
     check_options(name, loader, options)
     return loader(**options)

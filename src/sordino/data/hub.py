@@ -245,7 +245,7 @@ def _dataset(
     if owners is not None:
         others = [NOBODY] * (len(y) - records) if test_owners is None else test_owners
         whose = np.array([_name(f"{name}: client", owner) for owner in (*owners, *others)])
-    return assemble(name, x, y, reading, owners=whose, test=held, test_share=test_share)
+    return assemble(name, x, y, reading, owners=whose, test=held, test_apart=held is not None, test_share=test_share)
 
 
 def _name(field: str, owner: object) -> str:

@@ -70,7 +70,15 @@ def from_arrays(
         answers = settled.of("y", values)
     reading = Reading(settled, label="y")
     return assemble(
-        NAME, features, answers, reading, owners=owners, test=held, test_share=test_share, split_seed=split_seed
+        NAME,
+        features,
+        answers,
+        reading,
+        owners=owners,
+        test=held,
+        test_apart=held is not None,
+        test_share=test_share,
+        split_seed=split_seed,
     )
 
 

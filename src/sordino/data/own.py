@@ -104,7 +104,9 @@ def load_npz(folder: str, *, classes: int | None = None) -> Dataset:
     for name in names:
         require_name(f"npz:{folder}: client", name)
     held = (x, y, x_test, y_test, settled.number)
-    return Dataset(f"npz:{folder}", *held, owner, names, classes_counted=settled.counted, tests_clients=None)
+    return Dataset(f"npz:{folder}", *held, owner, names, classes_counted=settled.counted, tests_clients=None)._replace(
+        tests_held_out=None
+    )
 
 
 def _read_npz(file: Path) -> tuple[Features, Labels]:

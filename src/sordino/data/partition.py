@@ -43,6 +43,7 @@ def partition(dataset: Dataset, scheme: str, clients: int | None = None, seed: i
         names=dataset.client_names if natural else (),
         classes_counted=dataset.classes_counted,
         tests_clients=dataset.tests_clients if natural else False,
+        tests_held_out=dataset.tests_held_out,
         overlapping=dataset.overlapping,
         dealt_anew=dataset.client is not None and not natural,
         dealt_by_label=dataset.split_by_label or scheme.startswith(("shards", "dirichlet")),

@@ -39,7 +39,9 @@ def hold_out(task: Task, share: float, seed: int) -> HeldOut:
     rest = np.setdiff1d(np.arange(task.clients), drawn)
     training, held = _of_clients(task.data, rest), _rows(task.data, drawn)
     assignment = f"{task.assignment}, without {share} of the clients by seed {seed}" if task.assignment else ""
-    scored = training._replace(x_test=task.data.x[held], y_test=task.data.y[held], tests_clients=False)
+    scored = training._replace(
+        x_test=task.data.x[held], y_test=task.data.y[held], tests_clients=False, tests_held_out=True
+    )
     return HeldOut(
         choosing=replace(task, data=scored, assignment=assignment),
         final=replace(task, data=training, assignment=assignment),

@@ -89,8 +89,12 @@ def _about_data(population: Population, unit: Unit) -> Iterator[Warning]:
         yield wording.words_depend_on_data(facts.words_counted)
     if facts.measured_on_clients:
         yield wording.NO_TEST_SET
+    elif facts.tests_held_out:
+        yield wording.test_set_held_out(True)
     elif facts.tests_clients is not False and unit is Unit.CLIENT:
         yield wording.test_set_of_clients(facts.tests_clients is True)
+    elif facts.tests_held_out is None:
+        yield wording.test_set_held_out(False)
     if facts.dealt_anew and unit is Unit.CLIENT:
         yield wording.clients_dealt_anew(population.clients)
     if facts.dealt_by_label and unit is Unit.RECORD:

@@ -23,6 +23,7 @@ class DataFacts:
     words_counted: tuple[str, ...] = ()  # columns whose words, or labels whose names, were counted in the records
     measured_on_clients: bool = False  # there is no test set apart from the clients' records
     tests_clients: bool | None = False  # whether the test set holds other records of the same clients; None: unknown
+    tests_held_out: bool | None = False  # whether test records were held out of private data; None: unknown
     dealt_anew: bool = False  # the data have clients of their own, and others were made from their records
     dealt_by_label: bool = False
     overlapping: bool = False  # records overlap

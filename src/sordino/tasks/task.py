@@ -123,6 +123,7 @@ class Task:
                 words_counted=() if data.reading is None else data.reading.counted,
                 measured_on_clients=self.measured_on_clients,
                 tests_clients=data.tests_clients,
+                tests_held_out=data.tests_held_out,
                 dealt_anew=data.dealt_anew,
                 dealt_by_label=data.dealt_by_label,
                 overlapping=data.overlapping,

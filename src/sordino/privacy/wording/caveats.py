@@ -262,6 +262,16 @@ def test_set_of_clients(certain: bool) -> Warning:
     return Warning("measured-on-clients", f"{start} other records of the same clients{link} on it are not covered.")
 
 
+def test_set_held_out(certain: bool) -> Warning:
+    """The test records were held out of the private data, or (not certain) may be private too."""
+    start = (
+        "The test records were held out of the private data: metrics"
+        if certain
+        else ("If the test records are private, metrics")
+    )
+    return Warning("measured-on-clients", f"{start} on them are not covered, because they train no model.")
+
+
 def clients_dealt_anew(clients: int) -> Warning:
     """Records of the data set's own clients were dealt to others."""
     return Warning(

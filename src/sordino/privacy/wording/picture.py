@@ -15,7 +15,7 @@ WORST = len(AMOUNTS) + 2  # the level of an observer without limits
 
 # Warnings after which a guarantee does not cover what was measured.
 NOT_COVERED = {
-    "measured-on-clients": "they are measured on the clients' own records, or on other records of the same clients",
+    "measured-on-clients": "they are measured on the clients' own records, or on private records that train no model",
     "start-depends-on-data": "the initial model is computed from the clients' data and is not covered",
     "no-valid-guarantee": "the claimed guarantee is not valid",
 }
