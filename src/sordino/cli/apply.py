@@ -60,7 +60,7 @@ def predict_command(
     writer.writerow(["row", "prediction", *names])
     for row, label, each in zip(records.rows, chosen, shares, strict=True):
         writer.writerow([row, label, *(f"{share:.6f}" for share in (each if names else ()))])
-    write_atomically(out, text.getvalue().encode())
+    write_atomically(out, text.getvalue().encode(), private=True)
     show(f"Predictions of {run}", {"records": len(chosen), "predictions": str(out)}, as_json=json)
 
 
