@@ -15,6 +15,7 @@ from sordino.deploy.study import DESCRIPTION
 from sordino.errors import InvalidInput
 from sordino.privacy.signing import SigningKey, sign, statement
 from sordino.report import study
+from sordino.report.board import Board
 from sordino.report.html import report_html
 from sordino.report.listing import list_runs
 from sordino.report.page import page_of
@@ -91,7 +92,8 @@ def test_the_report_of_a_comparison(home):
     text = report(home / "cmp")
     assert 'class="bars"' in text
     assert 'class="bars"' not in report(home / "cmp", public=True)
-    assert (home / "cmp" / "comparison.json").stat().st_mode & 0o077 == 0
+    for path in (home / "cmp" / "comparison.json", *(home / "cmp").glob("table.*"), *(home / "cmp").glob("*.png")):
+        assert path.stat().st_mode & 0o077 == 0
 
 
 def test_kinds_do_not_mix(home):
@@ -108,6 +110,21 @@ def test_the_command_writes_a_report_beside_the_run(home, run):
 
 
 # --- Studies ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_public_sees_no_measured_value_of_a_study(studied):
+    status = json.loads((studied / study.STATUS).read_text())
+    (studied / study.STATUS).write_text(json.dumps(status | {"measured": {"accuracy": 0.75}}))
+    assert [each.value is None for each in list_runs(studied.parent)] == [False]
+    assert [each.value is None for each in list_runs(studied.parent, public=True)] == [True]
+
+
+def test_metrics_of_another_shape_are_damage(home, tmp_path):
+    copy = shutil.copytree(home / "alone", tmp_path / "runs" / "alone")
+    (copy / "metrics.jsonl").write_text((copy / "metrics.jsonl").read_text().replace('"round"', '"r"'))
+    (listed,) = list_runs(copy.parent)
+    assert listed.kind == "damaged"
+    assert Board(copy.parent).curves(["alone"]) == []
 
 
 def test_the_reader_knows_the_files_that_a_server_writes():

@@ -89,10 +89,12 @@ def _about_data(population: Population, unit: Unit) -> Iterator[Warning]:
         yield wording.words_depend_on_data(facts.words_counted)
     if facts.measured_on_clients:
         yield wording.NO_TEST_SET
+    elif facts.tests_clients and unit is Unit.CLIENT:
+        yield wording.test_set_of_clients(True)
     elif facts.tests_held_out:
         yield wording.test_set_held_out(True)
-    elif facts.tests_clients is not False and unit is Unit.CLIENT:
-        yield wording.test_set_of_clients(facts.tests_clients is True)
+    elif facts.tests_clients is None and unit is Unit.CLIENT:
+        yield wording.test_set_of_clients(False)
     elif facts.tests_held_out is None:
         yield wording.test_set_held_out(False)
     if facts.dealt_anew and unit is Unit.CLIENT:

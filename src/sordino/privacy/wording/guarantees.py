@@ -169,7 +169,7 @@ def short_caution(certificate: Certificate) -> str:
     """What limits every figure, in the few words of a list; empty where nothing does, or nothing is promised."""
     if not any(guarantee.private for guarantee in certificate.guarantees):
         return ""
-    seed = SHORT_SEEDS.get(certificate.seed)
+    seed = None if certificate.seed is None else SHORT_SEEDS.get(certificate.seed)
     draws = SHORT_DRAWS.get(certificate.draws)
     return ", ".join(filter(None, (seed, draws)))
 
