@@ -127,10 +127,12 @@ def test_noise_that_no_float32_has_is_refused():
     for lipschitz in (1e-37, 1e38, [1.0, 1e-37, 1.0], math.nan):
         with pytest.raises(InvalidInput, match="lipschitz"):
             so.noisy_mb_sgd(**(USUAL | {"lipschitz": lipschitz}))
-    tiny = so.noisy_mb_sgd(**(USUAL | {"lipschitz": 1e-30}))
+    tiny = so.noisy_mb_sgd(**(USUAL | {"lipschitz": 1e-20}))
     assert math.isfinite(resolved(method=tiny).certificate.total(Observer.SERVER).epsilon)
     with pytest.raises(InvalidInput, match=r"noise_std = .*no float32"):
-        resolved(method=tiny, epsilon=None, noise_multiplier=1e-8)
+        resolved(method=tiny, epsilon=None, noise_multiplier=1e-20)
+    with pytest.raises(InvalidInput, match="float32 is exact for"):  # and a message that float32 loses
+        resolved(method=so.noisy_mb_sgd(**(USUAL | {"lipschitz": 1e-30})))
 
 
 def test_what_is_not_said_of_sums_and_memory_is_not_gained_from():

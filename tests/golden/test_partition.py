@@ -154,7 +154,7 @@ def test_a_million_clients(scheme):
     ("scheme", "clients", "seed", "message"),
     [
         ("iid", 101, 0, "clients = 101: numbered has 100 records"),
-        ("iid", 0, 0, "clients = 0: use 1 or more"),
+        ("iid", 0, 0, "clients = 0: use a whole number, 1 or more"),
         ("iid", None, 0, "clients = None: give the number of clients"),
         ("iid", 10, -1, "seed = -1: use 0 or more"),
         ("random", 10, 0, "'random': unknown: use one of iid, shards:K, dirichlet:A, quantity:A, natural"),

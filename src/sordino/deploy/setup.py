@@ -158,6 +158,7 @@ def node_names(nodes: int | None, names: Sequence[str]) -> tuple[str, ...]:
     both = nodes is not None and bool(names)
     require(not both, "nodes", nodes, "give --nodes, or a --name for each node, and not both")
     require(nodes is not None or bool(names), "nodes", None, "give --nodes N, or a --name for each node")
+    require(nodes is None or 0 < nodes <= MOST_NODES, "nodes", nodes, f"give 1 to {MOST_NODES}")
     return tuple(names) or tuple(f"node{i + 1}" for i in range(nodes or 0))
 
 
@@ -177,4 +178,4 @@ def _require_host(host: str) -> None:
 def _filled(template: str, **values: object) -> str:
     """A template with its values; the comments behind settings stand in one column."""
     text = Template((TEMPLATES / template).read_text()).substitute(values)
-    return re.sub(r"^([^#\n]*\S) +# ", lambda found: f"{found[1]:<{COLUMN}}# ", text, flags=re.MULTILINE)
+    return re.sub(r"^([^#\n]*\S) +# ", lambda found: f"{found[1]:<{COLUMN - 1}} # ", text, flags=re.MULTILINE)

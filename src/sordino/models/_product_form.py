@@ -10,7 +10,8 @@ of these:
 
 Patches that exceed a cache are made for a few records at a time, and made anew for the gradients instead of being
 kept. A loss without these operations runs as it is, and so does whatever has no such form: transposed, grouped and
-mixed-precision convolutions, overlapping pools, and functions with derivatives of their own.
+mixed-precision convolutions, overlapping pools, and functions with derivatives of their own. On accelerators, where
+these forms were not measured, and under the debug engine, every loss runs as it was written.
 """
 
 from __future__ import annotations
@@ -36,11 +37,12 @@ PIECE = 2**19  # of larger ones, bytes that are made at a time
 
 
 def product_form(loss: Loss) -> Loss:
-    """The same loss with its convolutions as matrix products."""
+    """The same loss, on a CPU with its convolutions as matrix products."""
 
     @functools.wraps(loss)
     def rewritten(*args: Any) -> Array:
-        if jax.config.jax_disable_jit:  # a loss that is debugged runs as it was written
+        debugged = jax.config.jax_disable_jit  # type: ignore[attr-defined]
+        if debugged or jax.default_backend() != "cpu":
             return loss(*args)
         traced = jax.make_jaxpr(loss)(*args)
         faster = _rewritten(traced.jaxpr)
@@ -83,16 +85,22 @@ def _rewritten_inside(value: Any) -> Any:
     return _rewritten(value) if isinstance(value, Jaxpr) else value
 
 
+def _shaped(value: Any) -> jax.ShapeDtypeStruct:
+    """Shape and type of a value of a program."""
+    return jax.ShapeDtypeStruct(value.aval.shape, value.aval.dtype)
+
+
 # Convolutions
 
 
 def _product_of(step: JaxprEqn) -> Callable[[Array, Array], Array] | None:
     """The convolution as a product, or None where it has to stay."""
-    p, (x, kernel) = step.params, (value.aval for value in step.invars)
+    p, (x, kernel) = step.params, map(_shaped, step.invars)
     plain = p["feature_group_count"] == p["batch_group_count"] == 1 and set(p["lhs_dilation"]) <= {1}
-    single = x.dtype == kernel.dtype == step.outvars[0].aval.dtype == jnp.float32
+    out = _shaped(step.outvars[0])
+    single = x.dtype == kernel.dtype == out.dtype == jnp.float32
     default = p["precision"] is None or set(p["precision"]) == {lax.Precision.DEFAULT}
-    if not (plain and single and default and 0 not in (*x.shape, *kernel.shape, *step.outvars[0].aval.shape)):
+    if not (plain and single and default and 0 not in (*x.shape, *kernel.shape, *out.shape)):
         return None
     return functools.partial(
         convolution,
@@ -169,7 +177,7 @@ def _patches(x: Array, window: Sequence[int], strides: Sequence[int], dilation: 
 def _pool_of(step: JaxprEqn) -> Callable[[Array], Array] | None:
     """The largest element of every window, where windows lie side by side."""
     p = step.params
-    window, (x,) = tuple(p["window_dimensions"]), (value.aval for value in step.invars)
+    window, x = tuple(p["window_dimensions"]), _shaped(step.invars[0])
     ones = {*p["base_dilation"], *p["window_dilation"]} <= {1}
     if tuple(p["window_strides"]) != window or not ones or x.dtype != jnp.float32 or math.prod(window) > 16:
         return None
