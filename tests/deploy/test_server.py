@@ -162,6 +162,25 @@ def test_a_server_killed_while_it_waits_asks_again(undisturbed: dict[str, dict[s
     clinics.close()
 
 
+def test_a_message_that_a_killed_server_received_counts(tmp_path: Path) -> None:
+    """Its node is gone when the study goes on: the server cannot know whether it had answered, and counts the round."""
+    clinics, words = repeatable(tmp_path / "a")
+    west = clinics.nodes["west"].handle
+
+    def killed(round: int, data: bytes) -> Reply:
+        if round == 2:
+            raise Killed  # east has answered by now
+        return west(data)
+
+    clinics.exchange.broken["west"] = killed
+    with pytest.raises(Killed):
+        begun_or_resumed(clinics, LOCAL, words)
+    clinics.exchange.broken = {"east": lambda round, data: Reason.LOST}
+    kept = begun_or_resumed(clinics, LOCAL, words)
+    assert {name: each.unused for name, each in kept.used().items()} == {"east": (2,), "north": (), "west": ()}
+    clinics.close()
+
+
 def stopped_after_two(folder: Path) -> tuple[Clinics, RoundWords, Path]:
     """A study of which two rounds are done, and of the third nobody's reply came."""
     clinics, words = repeatable(folder)

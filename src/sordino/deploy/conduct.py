@@ -116,7 +116,7 @@ class Conduct:
         rules, settings = self.study.rules, self.server.settings.rounds
         body = pack_arrays(as_arrays(rules.method.broadcast(state)))
         request = self._sealed(Kind.ROUND, round, body)
-        found = Replies({}, {}, {}, set())
+        found = Replies({}, {}, {}, self.kept.asked(round))
         for attempt in range(settings.attempts):
             if attempt:
                 time.sleep(settings.pause)
@@ -124,6 +124,7 @@ class Conduct:
             if attempt and not {*self.study.members} - self.declined.keys() - found.used.keys():
                 break  # nobody is left to ask
             asked = [name for name in self.study.members if name in self.accepted and name not in found.used]
+            self.kept.ask(round, asked)
             replies = self.server.exchange(round, dict.fromkeys(asked, request), settings.deadline) if asked else {}
             for name in asked:
                 self._take(name, request, replies[name], state, found)

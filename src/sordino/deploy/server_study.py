@@ -3,6 +3,7 @@
     studies/<name>/description.json, study.toml    the study
                    journal.jsonl                   a line a round: whose messages were used, and why others were not
                    checkpoint.npz                  the round that is done, and the server's state after it
+                   asked.json                      the round in progress, and who was asked in it
                    status.json                     for people who look on
                    model.safetensors               the model, at the end
                    certificate.dsse.json           what the server states of all members, signed
@@ -19,7 +20,7 @@ import json
 import os
 import time
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -34,6 +35,7 @@ from sordino.errors import InvalidInput, SordinoError, require
 from sordino.files import held, sync_folder, write_atomically
 
 JOURNAL, CHECKPOINT, STATUS, STOP = "journal.jsonl", "checkpoint.npz", "status.json", "stop"
+ASKED = "asked.json"
 MODEL, STATEMENT, MEMBERS = "model.safetensors", "certificate.dsse.json", "members"
 
 
@@ -111,6 +113,20 @@ class ServerStudy:
         sync_folder(self.folder)
         self.done, self.leaves = line.round, leaves
         self.lines.append(line)
+
+    def ask(self, round: int, names: Iterable[str]) -> None:
+        """Note who is asked, before they are: if this process is killed, their messages may have left all the same."""
+        everybody = sorted(self.asked(round) | {*names})
+        write_atomically(self.folder / ASKED, json.dumps({"round": round, "members": everybody}).encode())
+
+    def asked(self, round: int) -> set[str]:
+        """Who was asked in this round, by this process or by one that was killed."""
+        path = self.folder / ASKED
+        try:
+            noted = json.loads(path.read_bytes()) if path.exists() else {"round": 0}
+            return {*noted["members"]} & {*self.study.members} if noted["round"] == round else set()
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise SordinoError(f"{path}: is damaged; restore it from a backup, or delete it") from None
 
     def used(self) -> dict[str, Used]:
         """What was used of each member so far."""
