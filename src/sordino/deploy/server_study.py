@@ -123,8 +123,8 @@ class ServerStudy:
         """Who was asked in this round, by this process or by one that was killed."""
         path = self.folder / ASKED
         try:
-            noted = json.loads(path.read_bytes()) if path.exists() else {"round": 0}
-            return {*noted["members"]} & {*self.study.members} if noted["round"] == round else set()
+            noted = json.loads(path.read_bytes()) if path.exists() else {"round": 0, "members": []}
+            return {name for name in noted["members"] if noted["round"] == round and name in self.study.members}
         except (ValueError, KeyError, TypeError, RecursionError):
             raise SordinoError(f"{path}: is damaged; restore it from a backup, or delete it") from None
 
