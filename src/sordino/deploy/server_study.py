@@ -122,8 +122,10 @@ class ServerStudy:
     def asked(self, round: int) -> set[str]:
         """Who was asked in this round, by this process or by one that was killed."""
         path = self.folder / ASKED
+        if not path.exists():
+            return set()
         try:
-            noted = json.loads(path.read_bytes()) if path.exists() else {"round": 0, "members": []}
+            noted = json.loads(path.read_bytes())
             return {name for name in noted["members"] if noted["round"] == round and name in self.study.members}
         except (ValueError, KeyError, TypeError, RecursionError):
             raise SordinoError(f"{path}: is damaged; restore it from a backup, or delete it") from None
