@@ -360,3 +360,11 @@ def test_held_out_clients_are_drawn_by_their_numbers_and_leave_training():
 def test_a_wrong_share_is_refused(share):
     with pytest.raises(InvalidInput, match="held_out"):
         hold_out(so.task("digits", clients=10), share, 0)
+
+
+def test_a_comparison_does_not_go_into_the_folder_of_a_run(run, files, tmp_path):
+    (tmp_path / "ran").mkdir()
+    (tmp_path / "ran" / "ledger.jsonl").write_text("{}")
+    said = run("compare", files("a"), files("b"), "--out", str(tmp_path / "ran"), code=2).stderr
+    assert "is the folder of a run" in said
+    assert [path.name for path in (tmp_path / "ran").iterdir()] == ["ledger.jsonl"]

@@ -481,3 +481,10 @@ def test_a_mistake_is_one_line_of_ours(name):
 def test_there_are_enough_mistakes():
     assert len(MISTAKES) >= 80
     assert max(Counter(field for _, field in MISTAKES.values()).values()) < 12  # of many kinds
+
+
+def test_a_constant_for_missing_values_lies_within_its_range():
+    frame = {"age": [40.0, None, 60.0, 50.0], "label": [0, 1, 0, 1]}
+    told = {"clients": 2, "classes": 2, "test_share": 0.5, "ranges": {"age": [18, 100]}}
+    with pytest.raises(InvalidInput, match=r"missing.age = 5000.*outside of its range"):
+        so.task(frame, missing={"age": 5000}, **told)

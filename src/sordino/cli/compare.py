@@ -57,6 +57,7 @@ def compare_command(
     from sordino.experiments.comparing import arena, guarantee_of, promised_of, run_study
     from sordino.experiments.tuning import Budget
     from sordino.report.comparison import COMPARISON
+    from sordino.runs.names import LEDGER
 
     require(len(files) >= 2, "files", [str(file) for file in files], "give at least two run files")
     sweeps = {name: load_sweep(file, tuple(set or ())) for name, file in sorted(zip(_names(files), files, strict=True))}
@@ -64,6 +65,7 @@ def compare_command(
     budget = Budget(_points(sweeps, points), tuning_seeds, seeds)
     candidates = _candidates(sweeps, budget)
     folder = out or Path("runs") / f"compare-{_digest(candidates, budget, held_out, held_out_seed)}"
+    require(not (folder / LEDGER).exists(), "out", str(folder), "is the folder of a run: choose another")
     require_folder("out", folder)
     with working("reading data and planning"):
         where = arena(candidates[0].config.task(), budget, share=held_out, seed=held_out_seed, best=best)
@@ -139,7 +141,7 @@ def _require_same_guarantee(names: list[str], guarantees: list[Guarantee], other
             continue
         remedy = (
             f"has {wording.total_sentence(other)}, but {names[0]} has {wording.total_sentence(first)}: make them equal "
-            f"with --set privacy.epsilon=... and --set privacy.delta=..., or {otherwise}"
+            f"by epsilon and delta in [privacy], in place of noise_multiplier, or {otherwise}"
         )
         raise InvalidInput("guarantee", name, remedy)
 

@@ -99,7 +99,13 @@ class Declared:
             categories = declared_words(f"categories.{name}", self.categories[name])
             return Word(name, categories, _constant(name, missing, categories))
         if self.ranges is not None and name in self.ranges:
-            return Number(name, _range(name, self.ranges[name]), _number(name, missing))
+            low, high = _range(name, self.ranges[name])
+            instead = _number(name, missing)
+            within = instead is None or low <= instead <= high
+            require(
+                within, f"missing.{name}", missing, f"lies outside of its range, [{low:g}, {high:g}]: give one within"
+            )
+            return Number(name, (low, high), instead)
         column = table.column("features", name)
         known = ~column.missing
         numeric = column.numeric & known if column.values.dtype.kind != "b" else np.zeros(len(table), np.bool_)
