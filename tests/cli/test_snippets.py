@@ -133,7 +133,13 @@ def run_console(block: Block, run: Callable[..., object]) -> None:
 RUN_HERE = [page for page in PAGES if any(block.page == page and block.is_run_here for block in all_blocks(*RUN))]
 
 
-@pytest.mark.parametrize("page", RUN_HERE, ids=lambda page: page.name)
+LONG = {"models.md", "error_feedback.md"}  # pages whose blocks train for long
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=pytest.mark.slow if page.name in LONG else (), id=page.name) for page in RUN_HERE],
+)
 def test_the_blocks_of_a_page_run(page, run, needs, tmp_path, monkeypatch):
     (tmp_path / "src").symlink_to(ROOT / "src")  # the papers' run files
     monkeypatch.chdir(tmp_path)

@@ -179,7 +179,7 @@ def test_the_name_of_a_task_has_no_path(tmp_path):
     assert so.task(f"csv:{path}", classes=2, clients=2).name == "csv"
 
 
-@pytest.mark.parametrize("trust", ["central", "local"])
+@pytest.mark.parametrize("trust", ["central", pytest.param("local", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("method", NAN_METHODS)
 def test_a_client_whose_numbers_are_lost_is_dropped_and_not_seen_in_the_model(method, trust):
     """One NaN among 50 x 500 numbers: the model without it is finite, and so must be the model with it."""

@@ -136,12 +136,13 @@ def test_random_bytes(data: bytes) -> None:
     _decode_body(data)
 
 
-def test_hundred_thousand_mutations_of_a_corpus() -> None:
+@pytest.mark.parametrize("count", [20_000, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_many_mutations_of_a_corpus(count: int) -> None:
     """Flipped, cut, doubled, spliced and overwritten messages; bodies too, so that signatures hide no decoder."""
     draws, corpus = random.Random(7), [_round(), *map(_update, CODINGS)]
     bodies = [unseal(each, KEY.public, MOST).body for each in corpus]
     tracemalloc.start()
-    for number in range(100_000):
+    for number in range(count):
         sources = bodies if number % 2 else corpus
         data = bytearray(draws.choice(sources))
         for _ in range(draws.randint(1, 4)):

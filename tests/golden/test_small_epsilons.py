@@ -75,7 +75,9 @@ FIXED = [
 ]
 
 
-@pytest.mark.parametrize(("sampling", "z", "delta"), FIXED)
+@pytest.mark.parametrize(
+    ("sampling", "z", "delta"), [FIXED[0], *(pytest.param(*each, marks=pytest.mark.slow) for each in FIXED[1:])]
+)
 def test_small_epsilons_of_samples_of_a_fixed_size_are_tight(sampling, z, delta):
     once, exact = Sampled(Gaussian(z), sampling), exact_once(z, sampling, delta)
     assert (1 - 1e-9) * exact <= epsilon_of(once, delta, Relation.REPLACE_ONE) <= 1.01 * exact
