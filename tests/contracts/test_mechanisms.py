@@ -45,6 +45,7 @@ EXAMPLES = {
         {**QTDL, "noise": "theorem-1", "epsilon": 1.0},
     ],
     "scalar_dp": [{"eps2": 2.0, "bound": BOUND}],
+    "truncated_laplace": [{"noise_scale": 0.5, "cutoff": 8.0}],
 }
 
 # What cannot be meant, and the word that the message must hold. Each overrides the first example.
@@ -106,6 +107,10 @@ WRONG = {
         ({"noise": "theorem-1", "epsilon": 50.0}, "epsilon"),
     ],
     "scalar_dp": [({"eps2": 0.0}, "eps2"), ({"eps2": math.nan}, "eps2"), ({"bound": 0.0}, "bound")],
+    "truncated_laplace": [
+        *(({"noise_scale": value}, "noise_scale") for value in (0.0, -1.0, math.nan, math.inf)),
+        *(({"cutoff": value}, "cutoff") for value in (0.0, math.nan, math.inf)),
+    ],
 }
 
 

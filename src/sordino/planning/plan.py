@@ -61,8 +61,8 @@ def plan(
         records, perhaps one a client.
       delta: see epsilon.
       noise_multiplier: noise over sensitivity, instead of epsilon, for Gaussian and Laplace noise.
-      mechanism: "gaussian" (the default where privacy is asked for), "laplace", "qtdl", "binomial", "privunit" or
-        "none".
+      mechanism: "gaussian" (the default where privacy is asked for), "laplace", "truncated_laplace", "qtdl",
+        "binomial", "privunit" or "none".
       trust: "central", the server adds the noise, or "local", every client does; "shuffle" of methods that protect
         records: every client does, and a shuffler hides who sent what.
       relation: "add-remove", "zero-out" or "replace-one". If left out: zero-out with local trust, replace-one for
