@@ -56,7 +56,7 @@ def plan(
     Args:
       algorithm: a method, for instance `so.fedavg(...)`.
       rounds: T.
-      cohort: "full", "poisson:Q", "fixed:K" or "unreliable:LOW-HIGH".
+      cohort: "full", "poisson:Q", "fixed:K", "unreliable:LOW-HIGH" or "unreliable:M=P,M=P".
       epsilon: with delta, the guarantee over all rounds that the noise is calibrated to; of methods that protect
         records, perhaps one a client.
       delta: see epsilon.
