@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -32,7 +33,7 @@ def test_fedavg_with_a_falling_bound_by_hand():
     for share in FALLING["values"]:
         w = w + np.mean([clip(local(w, x, y) - w, share * C) for x, y in zip(X, Y, strict=True)], axis=0)
     _, state, _ = run(so.fedavg(**USUAL, bound=so.clip(C), message="difference", bound_schedule=FALLING), 3)
-    np.testing.assert_allclose(state.server.w, w, atol=1e-6)
+    np.testing.assert_allclose(state.server.w, w, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -48,8 +49,7 @@ def test_every_round_is_a_round_of_the_method_with_that_bound(name):
         if name == "fedexp":
             np.testing.assert_allclose(info.server.step_size[0], told.server.step_size[k], rtol=1e-4)
         np.testing.assert_allclose(info.mean_norm[0], told.mean_norm[k], rtol=1e-4)
-    for one, other in zip(whole.server, state.server, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-5)
+    jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, atol=1e-5), whole, state)
 
 
 def test_noise_shrinks_with_the_bound_and_costs_the_same():
@@ -69,9 +69,12 @@ def test_noise_shrinks_with_the_bound_and_costs_the_same():
 
 @pytest.mark.parametrize("schedule", [0.0, 1e7, {"values": [1.0, 0.0], "until": [2]}])
 def test_shares_that_no_bound_can_have_are_refused(schedule):
-    method = so.fedavg(**USUAL, bound=so.clip(C), bound_schedule=schedule)
+    def resolved():
+        method = so.fedavg(**USUAL, bound=so.clip(C), bound_schedule=schedule)
+        return so.plan(method, rounds=5).resolve(Population(2, 20))
+
     with pytest.raises(InvalidInput) as caught:
-        so.plan(method, rounds=5).resolve(Population(2, 20))
+        resolved()
     assert caught.value.field == "bound_schedule"
 
 

@@ -60,6 +60,7 @@ def calibrate_truncated_laplace(epsilon: float, delta: float, d: int, delta_2: f
     """
     require(0 < epsilon < math.inf, "epsilon", epsilon, "must be finite and positive")
     require(0 < delta < 1, "delta", delta, "must lie in (0, 1): truncated noise never gives delta = 0; use laplace")
+    delta *= 1 - 1e-9  # rounding must not end above what was asked for
     pure = (math.sqrt(d) * delta_2 / epsilon, delta)
     concentrated = (delta_2 / math.sqrt(2 * zcdp_rho(epsilon, delta / 2)), delta / 2)
     scale, truncation = min(pure, concentrated)
