@@ -114,6 +114,9 @@ class NodeFile(Section):
         """Refuse words and numbers that no type refuses."""
         require_node_name("name", self.name)
         require(bool(self.trusts), "accept.trust", self.accept.trust, "name at least one: local, central or none")
+        remedy = "no protocol for secure aggregation, and no shuffler, is deployed: name local, central or none"
+        deployed = self.trusts <= {Trust.LOCAL, Trust.CENTRAL, Trust.NONE}
+        require(deployed, "accept.trust", self.accept.trust, remedy)
         self.filter()
 
     def filter(self) -> Filter:

@@ -126,6 +126,7 @@ def _assuming(assumptions: Sequence[str], separator: str = "; ") -> str:
 # a method trains.
 SHORT_WARNINGS = {
     "no-valid-guarantee": "no valid guarantee",
+    "idealised": "an idealisation, not the guarantee of a deployment",
     "delta-too-large": "delta is not below one over the number of protected units",
     "start-depends-on-data": "the initial model is computed from the data and is not covered",
     "shape-depends-on-data": "the model's shape reveals the largest label and is not covered",
