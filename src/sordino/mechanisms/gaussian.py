@@ -32,7 +32,7 @@ from sordino.privacy.accountants import epsilon_of
 from sordino.privacy.calibration import CostOfNoise
 from sordino.privacy.gaussian import compose_mu
 from sordino.privacy.published import normec_noise
-from sordino.privacy.secure_sum import Shares, lattice_for, shares_of
+from sordino.privacy.secure_sum import Shares, lattice_for, least_multiplier, shares_of
 from sordino.privacy.stated import stated_as
 from sordino.pytrees import pytree
 from sordino.summation import rounding_share
@@ -269,11 +269,10 @@ class GaussianRequest(ScaledRequest):
             about = {"bits": bits, "d": context.d, "bound": bound, "relation": context.relation, "shares": shares}
             return SecureSum(bound, context.d, lattice_for(z, **about), shares)
 
-        z = self._multiplier(context, lambda z: events.ZeroConcentrated(1 / (2 * z**2)))
-        target = context.target
-        if target is None or target.epsilon_of(context.round_cost(noise(z))) <= target.epsilon:
-            return noise(z)
-        return noise(self._multiplier(context, lambda z: context.round_cost(noise(z))))
+        if self.noise_multiplier is not None:
+            return noise(self.noise_multiplier)
+        assert context.target is not None
+        return noise(least_multiplier(context.target, lambda z: context.round_cost(noise(z))))
 
     def sampler_for(self, trust: Trust) -> Sampler:
         """The sampler that was asked for; if none was, the lattice for noise that the server adds, and for shares."""

@@ -14,6 +14,7 @@ every run and known to everybody: privacy does not rest on them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -25,7 +26,7 @@ from sordino.keys import key_of
 from sordino.mechanisms._lattice import require_made_for
 from sordino.mechanisms._packing import PackedIntegers
 from sordino.mechanisms.discrete_gaussian import noise_table
-from sordino.privacy.secure_sum import Lattice, Shares, secure_sum_event
+from sordino.privacy.secure_sum import Lattice, Shares, lattice_for, padded, shares_of
 from sordino.privacy.stated import stated_as
 from sordino.pytrees import pytree
 from sordino.types import Event, Key, Limited, Mechanism, Message, Relation, Scalar, Unit, Vector
@@ -95,15 +96,14 @@ class SecureSum(Mechanism):
 
     def event(self, bounder: Limited, relation: Relation, d: int, *, unit: Unit = Unit.CLIENT) -> Event:
         require_made_for(bounder, self.bound, d, self.d)
-        moved = relation.sensitivity_factor * self.lattice.norm
-        cost = secure_sum_event(moved, self.lattice.share_std, self.shares.honest, self.lattice.d)
-        return stated_as(cost, unit, relation)
+        return stated_as(self.lattice.event(relation, self.shares.honest), unit, relation)
 
     def bits(self, d: int) -> int:
-        return self.lattice.bits * self.lattice.d
+        return self.lattice.bits * padded(d)
 
     @property
     def wire(self) -> PackedIntegers:
+        """Of the padded and rotated vector."""
         return PackedIntegers(self.lattice.bits)
 
     @property
@@ -133,8 +133,7 @@ def modulo(z: jax.Array, bits: int) -> jax.Array:
 
 def rotate(vector: Vector, d: int) -> Vector:
     """H D x for x padded with zeros to d coordinates, a power of two."""
-    padded = jnp.pad(vector, (0, d - len(vector)))
-    return hadamard(padded * _signs(d))
+    return hadamard(jnp.pad(vector, (0, d - len(vector))) * _signs(d))
 
 
 def rotate_back(vector: Vector, d: int) -> Vector:
@@ -157,9 +156,34 @@ def _signs(d: int) -> Vector:
     return jax.random.rademacher(key_of(SIGNS), (d,), jnp.float32)
 
 
-def secure_sum(*, d: int, bound: float, lattice: Lattice, shares: Shares) -> SecureSum:
+def secure_sum(
+    *,
+    d: int,
+    clients: int,
+    noise_multiplier: float,
+    bound: float = 1.0,
+    bits: int = 20,
+    fewest: int | None = None,
+    colluding: int = 0,
+    relation: Relation = Relation.ZERO_OUT,
+) -> SecureSum:
     """Shares of discrete Gaussian noise for vectors of d coordinates and norm at most `bound`.
 
-    `privacy.secure_sum.lattice_for` makes the lattice from a noise multiplier.
+    Args:
+      d: coordinates of a vector.
+      clients: messages of a sum at most.
+      noise_multiplier: std of the noise of all honest clients over the sensitivity of a rounded vector.
+      bound: of the norm of the vectors.
+      bits: of a coordinate; sums are modulo 2^bits.
+      fewest: messages of a sum at least; all clients' if left out.
+      colluding: clients among these whose noise is not counted.
+      relation: under which the noise multiplier is meant.
     """
+    require(d >= 1, "d", d, "must be at least 1")
+    require(0 < bound < math.inf, "bound", bound, "must be finite and positive")
+    require(0 < noise_multiplier < math.inf, "noise_multiplier", noise_multiplier, "must be finite and positive")
+    least = clients if fewest is None else fewest
+    require(1 <= least <= clients, "fewest", fewest, f"must lie between 1 and {clients}")
+    shares = shares_of(clients, least, 0.0, colluding)
+    lattice = lattice_for(noise_multiplier, bits=bits, d=d, bound=bound, relation=relation, shares=shares)
     return SecureSum(bound, d, lattice, shares)

@@ -31,6 +31,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sordino.errors import InvalidInput, require
+from sordino.privacy.calibration import CostOfNoise, Target
 from sordino.privacy.events import ZeroConcentrated
 from sordino.types import Relation
 
@@ -78,6 +79,12 @@ def secure_sum_event(sensitivity: float, share_std: float, honest: int, d: int) 
     return ZeroConcentrated(sensitivity**2 / (2 * honest * share_std**2), moved * width_of_sum(share_std, honest))
 
 
+def least_multiplier(target: Target, cost: CostOfNoise) -> float:
+    """The least noise multiplier that meets the target; xi is nearly always nothing, and `cost` knows it."""
+    z = target.least(lambda z: ZeroConcentrated(1 / (2 * z**2)))
+    return z if target.epsilon_of(cost(z)) <= target.epsilon else target.least(cost)
+
+
 @dataclass(frozen=True)
 class Shares:
     """Who adds noise: of `clients` messages at least `fewest` arrive, all but `colluding` of them with secret noise."""
@@ -94,6 +101,7 @@ class Shares:
 
 def shares_of(clients: int, fewest: int, dropouts: float, colluding: int) -> Shares:
     """The shares where, of the `fewest` clients that are asked at least, a share of `dropouts` may not answer."""
+    require(clients >= 1, "clients", clients, "must be at least 1")
     require(0 <= dropouts < 1, "dropouts", dropouts, "must lie in [0, 1)")
     require(colluding >= 0, "colluding", colluding, "must not be negative")
     survivors = fewest - math.floor(dropouts * fewest)
@@ -116,6 +124,10 @@ class Lattice:
     def norm(self) -> float:
         """R."""
         return math.sqrt(self.norm_squared)
+
+    def event(self, relation: Relation, honest: int) -> ZeroConcentrated:
+        """What the sum of one round costs, with the shares of `honest` clients."""
+        return secure_sum_event(relation.sensitivity_factor * self.norm, self.share_std, honest, self.d)
 
     def noise_std(self, honest: int) -> float:
         """The std of all honest noise together, in the units of the vectors."""
@@ -144,8 +156,9 @@ def lattice_for(
     def lattice(log_step: float) -> Lattice:
         step = bound * math.exp(log_step)
         norm_squared = rounded_norm_squared(bound / step, dim)
-        share = noise_multiplier * relation.sensitivity_factor * math.sqrt(norm_squared / shares.honest)
-        while share**2 * shares.honest < noise_multiplier**2 * relation.sensitivity_factor**2 * norm_squared:
+        moved = relation.sensitivity_factor * math.sqrt(norm_squared)
+        share = noise_multiplier * moved / math.sqrt(shares.honest)
+        while moved**2 / (2 * shares.honest * share**2) > 1 / (2 * noise_multiplier**2):
             share = math.nextafter(share, math.inf)
         return Lattice(bits, dim, step, norm_squared, share)
 
