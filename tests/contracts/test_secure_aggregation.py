@@ -1,6 +1,5 @@
 """Plans and runs with secure aggregation: what they promise, whose noise counts, what is refused, and parity."""
 
-import dataclasses
 import json
 
 import jax
@@ -15,6 +14,7 @@ from sordino.planning.deployed import deploy
 from sordino.privacy.certification import certify_ledger
 from sordino.privacy.ledger import read_ledger
 from sordino.rounds.turns import ServerKeys, server_turn
+from sordino.runs.blocks import Program
 from sordino.tasks import Population
 from sordino.types import Aggregate, Draws, Observer, Placement, Relation
 from tests.toys import debugged_rounds_of, rounds_of, toy
@@ -22,7 +22,8 @@ from tests.toys import debugged_rounds_of, rounds_of, toy
 METHOD = so.fedavg(local_steps=2, local_lr=0.5, bound=so.clip(0.5), message="difference")
 TASK = toy()
 CLIENTS = TASK.clients
-USUAL = {"rounds": 3, "delta": 1e-3, "trust": "secure-aggregation"}
+USUAL = {"rounds": 3, "delta": 1e-5, "trust": "secure-aggregation"}
+FEW_BITS = {"bits": 12}  # small tables of noise
 
 
 def planned(method=METHOD, **options):
@@ -71,7 +72,7 @@ def test_dropouts_and_colluders_take_their_noise_with_them():
     """At equal epsilon a share grows by sqrt(1000 / 900), and the noise of all 1,000 clients with it."""
     all_of_them, fewer = resolved(epsilon=8.0), resolved(epsilon=8.0, dropouts=0.05, colluding=50)
     grown = fewer.mechanism.lattice.share_std / all_of_them.mechanism.lattice.share_std
-    assert grown == pytest.approx((1000 / 900) ** 0.5, rel=1e-6)
+    assert grown == pytest.approx((1000 / 900) ** 0.5, rel=2e-3)  # in steps, which are a little coarser
     unreliable = resolved(epsilon=8.0, cohort="unreliable:950-1000", colluding=50, relation="zero-out")
     assert unreliable.mechanism.shares == fewer.mechanism.shares
 
@@ -97,9 +98,9 @@ def test_the_idealisation_is_marked():
 
 
 def test_a_ledger_certifies_what_the_plan_did(tmp_path):
-    plan = planned(dropouts=0.2, colluding=1)
+    plan = planned(**FEW_BITS, dropouts=0.2, colluding=1)
     run = so.simulate(plan, TASK, folder=tmp_path / "run")
-    again = certify_ledger(read_ledger(tmp_path / "run" / "ledger.jsonl"), 1e-3)
+    again = certify_ledger(read_ledger(tmp_path / "run" / "ledger.jsonl"), 1e-5)
     for observer in (Observer.SERVER, Observer.MODEL_USER):
         assert again.total(observer).epsilon == pytest.approx(run.certificate.total(observer).epsilon)
         assert again.total(observer).assumptions == run.certificate.total(observer).assumptions
@@ -138,7 +139,7 @@ def test_what_is_not_proven_is_refused(options, field):
         so.fedexp(local_steps=2, local_lr=0.1, bound=so.clip(1.0)),
         so.scaffold(local_steps=2, local_lr=0.1, bound=so.clip(1.0)),
         so.fedavg(local_steps=2, local_lr=0.1, bound=so.adaptive_clip(1.0, indicator_noise_std=50.0)),
-        so.norm_ec(step_size=0.1, beta=0.1, alpha=0.1),
+        so.error_feedback(beta=0.1, server_lr=0.1, bound=so.clip(1.0)),
     ],
     ids=["fedexp", "scaffold", "adaptive clip", "error feedback"],
 )
@@ -179,7 +180,7 @@ def opened(plan, count):
 
 @pytest.mark.parametrize(("count", "moves"), [(8, True), (10, True), (7, False), (1, False), (0, False)])
 def test_a_sum_of_fewer_messages_than_are_certified_is_not_opened(count, moves):
-    plan = planned(dropouts=0.2).resolve(TASK.population)
+    plan = planned(**FEW_BITS, dropouts=0.2).resolve(TASK.population)
     before, after = opened(plan, count)
     assert np.any(before != after) == moves
 
@@ -195,7 +196,7 @@ def test_without_noise_to_speak_of_the_model_is_that_of_plain_fedavg():
 @pytest.mark.parametrize("cohort", ["full", "unreliable:5-8", "fixed:6"])
 def test_chunks_padding_and_the_debug_engine_give_the_same_model(cohort):
     """Integers are summed in any order, and places that pad a chunk add no noise: not even the last bits differ."""
-    plan = planned(cohort=cohort, relation="replace-one").resolve(TASK.population)
+    plan = planned(**FEW_BITS, cohort=cohort, relation="replace-one").resolve(TASK.population)
     w = TASK.initial(jax.random.key(0))
     run = {"cohort": plan.plan.cohort}
     whole = rounds_of(plan.rules, TASK.records, TASK.loss, w, 2, **run)[0].server.w
@@ -205,11 +206,25 @@ def test_chunks_padding_and_the_debug_engine_give_the_same_model(cohort):
     np.testing.assert_allclose(np.asarray(slow), np.asarray(whole), atol=1e-2)
 
 
-def test_a_run_that_stops_goes_on_as_if_it_had_not(tmp_path):
-    plan = planned(rounds=4, dropouts=0.2)
-    whole = so.simulate(plan, TASK, seed=3)
-    half = dataclasses.replace(plan, rounds=4)
-    so.simulate(half, TASK, seed=3, folder=tmp_path / "run")
-    again = so.simulate(plan, TASK, seed=3, folder=tmp_path / "run", resume=True)
-    np.testing.assert_array_equal(np.asarray(whole.params), np.asarray(again.params))
+class Killed(BaseException):
+    """Not an Exception: nobody catches it."""
+
+
+def test_a_run_that_stops_goes_on_as_if_it_had_not(tmp_path, monkeypatch):
+    plan = planned(**FEW_BITS, rounds=4, dropouts=0.2)
+    whole = so.simulate(plan, TASK, seed=3, evaluate_every=1)
+    usual = Program.advance
+
+    def stops(program, state, start, stop):
+        if start >= 2:
+            raise Killed
+        return usual(program, state, start, stop)
+
+    monkeypatch.setattr(Program, "advance", stops)
+    with pytest.raises(Killed):
+        so.simulate(plan, TASK, seed=3, folder=tmp_path / "run", evaluate_every=1)
+    monkeypatch.undo()
+    again = so.simulate(plan, TASK, seed=3, folder=tmp_path / "run", evaluate_every=1, resume=True)
+    for before, after in zip(*(jax.tree.leaves(run.model.params) for run in (whole, again)), strict=True):
+        np.testing.assert_array_equal(np.asarray(before), np.asarray(after))
     assert json.loads((tmp_path / "run" / "certificate.json").read_text())["draws"] == "simulated messages"

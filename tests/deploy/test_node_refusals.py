@@ -33,6 +33,7 @@ pytestmark = pytest.mark.usefixtures("shared_programs", "no_power_cuts")
 STRANGER = SigningKey(ed25519.Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
 
 
+SECURE = CLIENT_STUDY + 'trust = "secure-aggregation"\nepsilon = 8.0\ndelta = 1e-3\n'
 QTDL = CLIENT_STUDY + 'trust = "local"\nmechanism = "qtdl"\nlevels = 4\nmessage_epsilon = 2.0\nnoise = "laplace"\n'
 BINOMIAL = CLIENT_STUDY + 'trust = "local"\nmechanism = "binomial"\nlevels = 4\nmessage_epsilon = 2.0\n'
 
@@ -51,6 +52,7 @@ STUDIES: dict[str, tuple[dict[str, Any], str, bool, Reason]] = {
     "unknown method": ({"methods": '"scaffold"'}, LOCAL, False, Reason.METHOD),
     "unknown mechanism": ({"mechanisms": '"qtdl"'}, LOCAL, False, Reason.METHOD),
     "central trust": ({"trust": '"local"'}, CENTRAL, False, Reason.TRUST),
+    "secure aggregation": ({"trust": '"local", "central"'}, SECURE, False, Reason.TRUST),
     "no trust": ({"trust": '"local", "central"'}, NONE, False, Reason.TRUST),
     "another unit": ({"unit": "record", "relation": "zero-out"}, LOCAL, False, Reason.UNIT),
     "another relation": ({"unit": "record", "relation": "add-remove"}, RECORD_STUDY, True, Reason.UNIT),

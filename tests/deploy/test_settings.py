@@ -71,6 +71,12 @@ NODE_MISTAKES = [
     ('methods = ["fedavg"]', 'methods = "fedavg"', "accept.methods", "fedavg"),
     ('methods = ["fedavg"]', 'methods = ["fedavg"]\ntrust = []', "accept.trust", "[]"),
     ('methods = ["fedavg"]', 'methods = ["fedavg"]\ntrust = ["everybody"]', "trust", "everybody"),
+    (
+        'methods = ["fedavg"]',
+        'methods = ["fedavg"]\ntrust = ["secure-aggregation"]',
+        "accept.trust",
+        "secure-aggregation",
+    ),
     ('methods = ["fedavg"]', 'methods = ["fedavg"]\nsmallest_noise = -1', "accept.smallest_noise", "-1"),
     ('methods = ["fedavg"]', 'methods = ["fedavg"]\nlargest_bound = 0', "accept.largest_bound", "0"),
     ('methods = ["fedavg"]', 'methods = ["fedavg"]\nlargest_model = 0', "accept.largest_model", "0"),

@@ -26,6 +26,8 @@ CAVEATS: dict[str, list[tuple[tuple, dict]]] = {
     "assume_shuffler": [((100,), {}), ((99,), {"others": True})],
     "assume_secure_aggregation": [((1,), {}), ((3,), {})],
     "assume_first_noise_secret": [((1, SERVER), {}), ((3, USER), {})],
+    "assume_secure_sums": [((16,), {})],
+    "assume_shares": [((950, 0), {}), ((950, 50), {})],
     "noise_for_rounding": [((100_000, 0.048), {})],
     "assume_paper_sensitivities": [((0.1,), {})],
     "claim_of_theorem_1": [((10.0, 328810, -1500.0), {}), ((1.0, 20, -0.5), {})],

@@ -38,7 +38,7 @@ from sordino.types import Relation
 BETA = math.exp(-0.5)  # at most so often a rounding is rejected; the paper's value
 SPREAD = 6.0  # stds of a coordinate of the sum that fit into half of the modulus
 FINEST = 2.0**14  # steps of the lattice within the bound: squared norms stay below 2^31
-LARGEST_SHARE = 2.0**16  # std of one client's noise: its table stays small
+LARGEST_SHARE = 2.0**14  # std of one client's noise: its table stays small
 LARGEST_LOSS = 0.25  # by which rounding may lengthen a vector
 BITS = (4, 30)
 LARGEST_SUM = 10**7  # clients whose T_n is computed term by term
