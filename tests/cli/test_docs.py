@@ -114,7 +114,7 @@ def test_the_page_says_what_a_promise_does_not_cover(tmp_path):
     data = {"start-depends-on-data", "measured-on-clients", "shape-depends-on-data", "records-overlap"}
     clients = {"clients-dealt-anew", "dealt-by-label", "names-are-clients"}
     assert (
-        data | clients | {"step-size-cost", "rounded-sums", "delta-too-large", "no-valid-guarantee"}
+        data | clients | {"step-size-cost", "rounded-sums", "delta-too-large", "no-valid-guarantee", "idealised"}
         == SHORT_WARNINGS.keys()
     )
 

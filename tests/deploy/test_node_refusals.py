@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from sordino.deploy.seam import Reason
 from sordino.deploy.wire import Kind
+from sordino.errors import InvalidInput
 from sordino.privacy.signing import SigningKey
 from tests.deploy.clinic import (
     CENTRAL,
@@ -52,7 +53,6 @@ STUDIES: dict[str, tuple[dict[str, Any], str, bool, Reason]] = {
     "unknown method": ({"methods": '"scaffold"'}, LOCAL, False, Reason.METHOD),
     "unknown mechanism": ({"mechanisms": '"qtdl"'}, LOCAL, False, Reason.METHOD),
     "central trust": ({"trust": '"local"'}, CENTRAL, False, Reason.TRUST),
-    "secure aggregation": ({"trust": '"local", "central"'}, SECURE, False, Reason.TRUST),
     "no trust": ({"trust": '"local", "central"'}, NONE, False, Reason.TRUST),
     "another unit": ({"unit": "record", "relation": "zero-out"}, LOCAL, False, Reason.UNIT),
     "another relation": ({"unit": "record", "relation": "add-remove"}, RECORD_STUDY, True, Reason.UNIT),
@@ -65,6 +65,17 @@ STUDIES: dict[str, tuple[dict[str, Any], str, bool, Reason]] = {
         Reason.BUDGET,
     ),
 }
+
+
+def test_a_study_with_secure_aggregation_is_not_made(tmp_path: Path) -> None:
+    """No server makes it, and a node that is asked for it all the same refuses by its own rules."""
+    clinics = Clinics(tmp_path, **CLIENTS, trust='"local", "central"')
+    with pytest.raises(InvalidInput, match=r"trust = 'secure-aggregation': no protocol .* is deployed"):
+        Caller(clinics, SECURE)
+    caller, node = Caller(clinics, SECURE, resolve=False), clinics.open("east")
+    assert caller.start(node) is Reason.TRUST
+    assert ledgers(clinics) == 0
+    clinics.close()
 
 
 @pytest.mark.parametrize("case", STUDIES.values(), ids=STUDIES)
