@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
+from sordino.deploy.rollback import pack_start
 from sordino.deploy.seam import Reason
 from sordino.deploy.wire import Kind
 from sordino.privacy.signing import SigningKey
@@ -55,6 +56,8 @@ STUDIES: dict[str, tuple[dict[str, Any], str, bool, Reason]] = {
     "another unit": ({"unit": "record", "relation": "zero-out"}, LOCAL, False, Reason.UNIT),
     "another relation": ({"unit": "record", "relation": "add-remove"}, RECORD_STUDY, True, Reason.UNIT),
     "too many rounds": ({"most_rounds": 2}, LOCAL, False, Reason.BUDGET),
+    "too many local steps": ({"most_local_steps": 1}, LOCAL, False, Reason.WORK),
+    "too many members": ({"most_members": 2}, RECORD_STUDY, True, Reason.WORK),
     "more than the budget": ({"epsilon": 7.9}, LOCAL, False, Reason.BUDGET),
     "cost that is not counted": (
         {"measure": "pure", "delta": 0.0},
@@ -120,7 +123,17 @@ DESCRIPTIONS: dict[str, tuple[dict[str, Any], bool, Reason]] = {
     "huge model": (
         {"file": LOCAL.replace('name = "clinics"', 'name = "c"\nmodel = "mlp:9000,9000"')},
         False,
-        Reason.PLAN,
+        Reason.WORK,
+    ),
+    "deep model": (
+        {"file": LOCAL.replace('name = "clinics"', f'name = "c"\nmodel = "mlp:{",".join(["1"] * 100)}"')},
+        False,
+        Reason.WORK,
+    ),
+    "a model of too many words": (
+        {"file": LOCAL.replace('name = "clinics"', f'name = "c"\nmodel = "mlp:{",".join(["1"] * 99_999)}"')},
+        False,
+        Reason.WORK,
     ),
     "augmented records": ({"file": LOCAL.replace('"clinics"', '"c"\naugment = "crop"')}, False, Reason.PLAN),
     "samples of nodes": (
@@ -162,7 +175,7 @@ def test_a_node_whose_key_or_name_is_not_listed_takes_no_part(tmp_path: Path) ->
 
 def test_a_description_under_another_digest_is_refused(tmp_path: Path) -> None:
     clinics, node, caller = one_node(tmp_path)
-    data = caller.description.data
+    data = pack_start(caller.description.data, {})
     for body, study in ((data, bytes(32)), (data + b" ", None), (data[:-1], None), (b"[]", None), (b"{" * 9999, None)):
         assert caller.ask(node, Kind.START, 0, body, study=study) is Reason.MALFORMED
     clinics.close()

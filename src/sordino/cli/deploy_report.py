@@ -12,8 +12,9 @@ import typer
 
 from sordino.cli.output import print_json, print_rows
 from sordino.deploy.both_sides import Account, BothSides
-from sordino.deploy.look import StudyStatus, measured
+from sordino.deploy.look import measured
 from sordino.deploy.own_account import OwnAccount
+from sordino.deploy.status import StudyStatus
 from sordino.privacy.guarantee import Certificate
 from sordino.privacy.wording import format_delta, format_epsilon
 

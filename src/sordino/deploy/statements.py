@@ -21,9 +21,10 @@ from sordino.deploy.study import DESCRIPTION, Study
 from sordino.privacy.guarantee import Certificate
 from sordino.privacy.ledger_record import LedgerRecord
 from sordino.privacy.signing import statement
+from sordino.runs.names import STUDY_STATEMENT
 
 NODE_STATEMENT = "https://sordino.dev/node-certificate/v1"
-SERVER_STATEMENT = "https://sordino.dev/study-certificate/v1"
+SERVER_STATEMENT = STUDY_STATEMENT
 
 Json = dict[str, Any]
 

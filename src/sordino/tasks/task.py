@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sordino.data import FederatedData
 from sordino.errors import InvalidInput, require
 from sordino.keys import key_of
-from sordino.models import Batch, FlatLoss, Model, flat
+from sordino.models import Batch, FlatLoss, FlatPredict, Model, flat
 from sordino.tasks.population import DataFacts, Population
 from sordino.types import Augment, Key, PyTree, Vector
 
@@ -141,15 +141,10 @@ class Task:
         return FlatLoss(self.model.loss, self._flat[1], self.model.linear)
 
     @cached_property
-    def predict(self) -> Callable[[Vector, jax.Array], jax.Array]:
+    def predict(self) -> FlatPredict:
         """Logits, of a flat vector."""
-        unravel, predict = self._flat[1], self.model.predict
-        assert predict is not None
-
-        def flat_predict(w: Vector, x: jax.Array) -> jax.Array:
-            return predict(unravel(w), x)
-
-        return flat_predict
+        assert self.model.predict is not None
+        return FlatPredict(self.model.predict, self._flat[1])
 
     @cached_property
     def measure(self) -> Measure:

@@ -1,0 +1,100 @@
+"""How an older copy of a node's state folder is noticed: what others remember of it is compared with what is there.
+
+    the server   tells with every request which ledger entry it saw last from each member, and with a START the same of
+                 all its earlier studies. An entry that is not in the node's ledger was lost with a newer state.
+    the node     counts the rounds that it has answered in a file beside the state folder. A state with fewer is older.
+
+The first finds that a whole machine was set back, if the server is honest and used one of the lost messages. The second
+needs nobody, and finds that the state folder alone was. A machine that is set back as a whole, and whose server keeps
+silent, cannot notice.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sordino.deploy.server_study import last_entries
+from sordino.deploy.study import DESCRIPTION, Description
+from sordino.errors import InvalidInput, SordinoError, require
+from sordino.files import write_atomically
+
+log = logging.getLogger(__name__)
+HASH = 32  # bytes
+PAIR = 2 * HASH  # a study, and an entry of its ledger
+MOST_EARLIER = 10_000  # studies of which a START speaks
+REMEDY = (
+    "restore the newest copy of the state folder; if there is none, let the server list this node under a new name and "
+    "key, with a budget that is smaller by what may have been spent"
+)
+
+
+# --- What the server remembers ---------------------------------------------------------------------------------------
+
+
+def as_words(hashes: Sequence[str]) -> NDArray[np.uint32]:
+    """[members, 8] of a request: the last entry of each member, zeros where there is none."""
+    return np.frombuffer(b"".join(bytes.fromhex(each) or bytes(HASH) for each in hashes), "<u4").reshape(-1, 8)
+
+
+def entry_at(words: NDArray[np.uint32], i: int) -> str | None:
+    """What a request says of member i."""
+    data = words[i].astype("<u4").tobytes()
+    return None if data == bytes(HASH) else data.hex()
+
+
+def earlier_entries(folders: Iterable[Path], key: str) -> dict[bytes, str]:
+    """Study -> the last entry of the member with this key, of the newest studies in a server's folders."""
+    found: dict[bytes, str] = {}
+    for folder in folders:
+        try:
+            description = Description.of((folder / DESCRIPTION).read_bytes())
+        except (OSError, SordinoError) as error:
+            log.warning("%s cannot be read, so nodes are not reminded of it: %s", folder, error)
+            continue
+        name = next((each.name for each in description.members if each.key == key), None)
+        entry = None if name is None else last_entries(folder).get(name)
+        if entry is not None:
+            found[description.digest] = entry
+    return dict([*found.items()][-MOST_EARLIER:])
+
+
+def pack_start(description: bytes, earlier: Mapping[bytes, str]) -> bytes:
+    """The body of a START: the length of the description, the description, and pairs of a study and an entry."""
+    pairs = b"".join(study + bytes.fromhex(entry) for study, entry in earlier.items())
+    return len(description).to_bytes(4, "little") + description + pairs
+
+
+def unpack_start(body: bytes) -> tuple[bytes, dict[bytes, str]]:
+    """The description and the pairs in a START; raises ValueError where the lengths do not fit."""
+    end = 4 + int.from_bytes(body[:4], "little")
+    if len(body) < end or (len(body) - end) % PAIR or len(body) - end > MOST_EARLIER * PAIR:
+        raise ValueError("lengths that do not fit")
+    pairs = (body[at : at + PAIR] for at in range(end, len(body), PAIR))
+    return body[4:end], {pair[:HASH]: pair[HASH:].hex() for pair in pairs}
+
+
+# --- What the node counts --------------------------------------------------------------------------------------------
+
+
+class AnsweredCount:
+    """The number of rounds that a node has answered, in a file beside its state folder."""
+
+    def __init__(self, state: Path, answered: int) -> None:
+        self._path, self._count = state.with_name(f"{state.name}.count"), answered
+        try:
+            told = int(json.loads(self._path.read_bytes())) if self._path.exists() else 0
+        except (ValueError, TypeError, RecursionError):
+            raise InvalidInput("state", str(self._path), "is no number: restore it from a backup") from None
+        older = f"holds {answered} answered rounds, and {told} were counted in {self._path.name}: it is an older copy; "
+        require(answered >= told, "state", str(state), older + REMEDY)
+
+    def add(self) -> None:
+        """One more round, before its message leaves."""
+        write_atomically(self._path, json.dumps(self._count + 1).encode())
+        self._count += 1
