@@ -49,7 +49,7 @@ def node_set_back(clinics: Clinics, backup: Backup, name: str, *, counted: bool)
     clinics.nodes.pop(name).close()
     backup.restore()
     if counted:
-        (clinics.home(name) / "state.count").unlink()
+        (clinics.home(name) / f"{name}.count").unlink()
     return clinics.open(name)
 
 
@@ -66,8 +66,8 @@ def test_a_state_folder_that_lost_rounds_does_not_open(clinics: Clinics) -> None
 
 def test_a_damaged_count_is_named(clinics: Clinics) -> None:
     clinics.nodes.pop("east").close()
-    (clinics.home("east") / "state.count").write_text("many")
-    with pytest.raises(InvalidInput, match=r"state\.count"):
+    (clinics.home("east") / "east.count").write_text("many")
+    with pytest.raises(InvalidInput, match=r"east\.count"):
         clinics.open("east")
 
 

@@ -25,7 +25,7 @@ from sordino.deploy.status import INTERRUPTED, RUNNING, USED
 from sordino.deploy.study import LONGEST_DESCRIPTION, as_arrays
 from sordino.deploy.turn import Aggregation
 from sordino.deploy.wire import Kind, NodeRefuses, Update, WireError, pack_arrays
-from sordino.errors import SordinoError, require
+from sordino.errors import SordinoError, one_line, require
 from sordino.files import write_atomically
 from sordino.privacy.signing import sign, verify
 from sordino.runs.store import model_bytes
@@ -242,7 +242,9 @@ class Conduct:
                 if (stated["digest"], stated["member"]) != (self.digest.hex(), name):
                     raise WireError(Reason.WRONG_REPLY, "a statement about something else")
             except (SordinoError, ValueError, KeyError, TypeError, RecursionError) as error:
-                log.warning("no signed statement of %s yet: `deploy resume` asks for it again (%s)", name, error)
+                log.warning(
+                    "no signed statement of %s yet: `deploy resume` asks for it again (%s)", name, one_line(error)
+                )
                 continue
             write_atomically(self.kept.folder / MEMBERS / f"{name}.dsse.json", frame.body)
 

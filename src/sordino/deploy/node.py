@@ -44,7 +44,7 @@ from sordino.deploy.statements import faults_of, node_statement
 from sordino.deploy.study import LONGEST_DESCRIPTION, MOST_MEMBERS, Description, Study, as_arrays, protects_records
 from sordino.deploy.turn import Training
 from sordino.deploy.wire import Frame, Kind, WireError, seal, unpack_arrays, unseal
-from sordino.errors import InvalidInput, LedgerError, LedgerInUse, SordinoError, require
+from sordino.errors import InvalidInput, LedgerError, LedgerInUse, SordinoError, one_line, require
 from sordino.files import HeldOpen, held, sync_folder, write_atomically
 from sordino.privacy.ledger import read_ledger
 from sordino.privacy.signing import SignatureError, read_signing_key, read_verifying_key, sign, verify
@@ -89,7 +89,8 @@ class Node(HeldOpen):
             resources.callback(self._close_studies)
             for name in self._known:
                 self._open(name)
-            self._number = AnsweredCount(self.state, sum(len(kept.entries) for kept in self._studies.values()))
+            answered = sum(len(kept.entries) for kept in self._studies.values())
+            self._number = AnsweredCount(folder / f"{settings.name}.count", self.state, answered)
             self._resources = resources.pop_all()
 
     @classmethod
@@ -115,7 +116,8 @@ class Node(HeldOpen):
             kind, body = self._answer(frame)
             return self._seal(kind, study, round, body)
         except (Refusal, WireError) as error:
-            log.warning("round %d of study %s is refused (%s): %s", round, study.hex()[:8], error.reason.name, error)
+            why = one_line(error)  # it may quote the server
+            log.warning("round %d of study %s is refused (%s): %s", round, study.hex()[:8], error.reason.name, why)
             reason = error.reason
         except (LedgerError, OSError) as error:
             log.error("round %d of study %s is refused, nothing was sent: %s", round, study.hex()[:8], error)
@@ -191,13 +193,13 @@ class Node(HeldOpen):
         kept = self._find(frame.study)
         if kept is None:
             raise Refusal(Reason.UNKNOWN_STUDY, "no study with this description was accepted here")
+        if kept.finished:  # also of a round that was answered: a server with central trust would draw other noise on it
+            raise Refusal(Reason.FINISHED, "the study has ended here")
         request = hashlib.sha256(frame.body).digest()
         if kept.last is not None and kept.last.round == frame.round:
             if kept.last.request != request:
                 raise Refusal(Reason.OTHER_REQUEST, "the round was answered already, to another request")
             return kept.again()
-        if kept.finished:
-            raise Refusal(Reason.FINISHED, "the study has ended here")
         self._require_turn(kept, frame)
         study = kept.study
         # The rules, or the records, may have changed since the study was accepted.

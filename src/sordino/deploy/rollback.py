@@ -2,7 +2,7 @@
 
     the server   tells with every request which ledger entry it saw last from each member, and with a START the same of
                  all its earlier studies. An entry that is not in the node's ledger was lost with a newer state.
-    the node     counts the rounds that it has answered in a file beside the state folder. A state with fewer is older.
+    the node     counts the rounds that it has answered in a file beside node.toml. A state with fewer is older.
 
 The first finds that a whole machine was set back, if the server is honest and used one of the lost messages. The second
 needs nobody, and finds that the state folder alone was. A machine that is set back as a whole, and whose server keeps
@@ -83,10 +83,10 @@ def unpack_start(body: bytes) -> tuple[bytes, dict[bytes, str]]:
 
 
 class AnsweredCount:
-    """The number of rounds that a node has answered, in a file beside its state folder."""
+    """The number of rounds that a node has answered, in a file that lies outside of its state folder."""
 
-    def __init__(self, state: Path, answered: int) -> None:
-        self._path, self._count = state.with_name(f"{state.name}.count"), answered
+    def __init__(self, path: Path, state: Path, answered: int) -> None:
+        self._path, self._count = path, answered
         try:
             told = int(json.loads(self._path.read_bytes())) if self._path.exists() else 0
         except (ValueError, TypeError, RecursionError):
@@ -94,7 +94,15 @@ class AnsweredCount:
         older = f"holds {answered} answered rounds, and {told} were counted in {self._path.name}: it is an older copy; "
         require(answered >= told, "state", str(state), older + REMEDY)
 
+        try:
+            self._write()
+        except OSError as error:
+            raise InvalidInput("state", str(path), f"cannot be written ({error.strerror}): make it writable") from None
+
     def add(self) -> None:
         """One more round, before its message leaves."""
-        write_atomically(self._path, json.dumps(self._count + 1).encode())
         self._count += 1
+        self._write()
+
+    def _write(self) -> None:
+        write_atomically(self._path, json.dumps(self._count).encode())
