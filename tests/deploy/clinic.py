@@ -103,6 +103,7 @@ trust = [{trust}]
 most_rounds = {most_rounds}
 most_local_steps = {most_local_steps}
 most_members = {most_members}
+most_studies = {most_studies}
 smallest_noise = {smallest_noise}
 largest_message_epsilon = {largest_message_epsilon}
 largest_bound = {largest_bound}
@@ -124,6 +125,7 @@ DEFAULTS = {
     "most_rounds": 100,
     "most_local_steps": 100,
     "most_members": 100,
+    "most_studies": 100,
     "smallest_noise": 0.01,
     "largest_bound": 10.0,
     "pause": 0.0,

@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from sordino.deploy.rollback import pack_start
 from sordino.deploy.seam import Reason
+from sordino.deploy.statements import Used
 from sordino.deploy.wire import Kind
 from sordino.privacy.signing import SigningKey
 from tests.deploy.clinic import (
@@ -95,6 +96,17 @@ def test_rules_that_become_stricter_hold_for_studies_that_run(tmp_path: Path) ->
     assert caller.round(clinics.restart("east"), 2) is Reason.NOISE
     clinics.write_rules("east", **CLIENTS)
     body_of(caller.round(clinics.restart("east"), 2))
+    clinics.close()
+
+
+def test_studies_that_never_end_leave_no_room_for_others(tmp_path: Path) -> None:
+    clinics, node, first = one_node(tmp_path, most_studies=1)
+    second = Caller(clinics, LOCAL)
+    body_of(first.start(node))
+    assert second.start(node) is Reason.WORK
+    body_of(first.start(node))  # no new one
+    body_of(first.finish(node, "east", Used(), 3))
+    body_of(second.start(node))
     clinics.close()
 
 

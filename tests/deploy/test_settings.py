@@ -78,6 +78,7 @@ NODE_MISTAKES = [
     ('methods = ["fedavg"]', 'methods = ["fedavg"]\nmost_layers = 0', "accept.most_layers", "0"),
     ('methods = ["fedavg"]', 'methods = ["fedavg"]\nmost_local_steps = 0', "accept.most_local_steps", "0"),
     ('methods = ["fedavg"]', 'methods = ["fedavg"]\nmost_members = 0', "accept.most_members", "0"),
+    ('methods = ["fedavg"]', 'methods = ["fedavg"]\nmost_studies = 0', "accept.most_studies", "0"),
     ('methods = ["fedavg"]', 'methods = ["fedavg"]\npause = -1', "accept.pause", "-1"),
     ("[accept]", '[protect]\nunit = "hospital"\n[accept]', "unit", "hospital"),
     ("[accept]", '[protect]\nrelation = "cousins"\n[accept]', "relation", "cousins"),

@@ -166,6 +166,9 @@ class Node(HeldOpen):
         kept = self._find(frame.study)
         if kept is not None:
             return kept.study.cost_digest(i)
+        running, most = sum(not each.finished for each in self._studies.values()), self.settings.accept.most_studies
+        if running >= most:
+            raise Refusal(Reason.WORK, f"{running} studies have not ended: at most {most} are accepted")
         staging = self.state / STAGING
         shutil.rmtree(staging, ignore_errors=True)
         try:

@@ -81,6 +81,7 @@ class AcceptSection(Section):
     most_local_steps: Count = 1000  # of a round
     most_members: Count = 100  # of a study that protects records: each may need a calibration of some seconds
     most_rounds: Count = 10_000
+    most_studies: Count = 100  # that have not ended
     pause: NotNegative = 0.0  # seconds between two answers of a study, at least
 
 
