@@ -10,6 +10,8 @@ import pytest
 
 from sordino.deploy.conduct import Conduct, TooFewReplies
 from sordino.deploy.node import Node
+from sordino.deploy.own_account import own_account
+from sordino.deploy.places import NodePlace
 from sordino.deploy.rollback import MOST_EARLIER, PAIR, pack_start, unpack_start
 from sordino.deploy.seam import Reason, Reply
 from sordino.deploy.statements import rounds_in
@@ -62,6 +64,8 @@ def test_a_state_folder_that_lost_rounds_does_not_open(clinics: Clinics) -> None
     body_of(caller.round(node, 2))
     with pytest.raises(InvalidInput, match=r"1 answered rounds, and 2 were counted.*older copy.*newest"):
         node_set_back(clinics, backup, "east", counted=False)
+    with pytest.raises(InvalidInput, match="older copy"):
+        own_account(NodePlace(clinics.home("east") / "node.toml"))  # it would show more budget than is left
 
 
 def test_a_damaged_count_is_named(clinics: Clinics) -> None:

@@ -26,7 +26,7 @@ from sordino.config import Config, load_config
 from sordino.deploy.entropy import Words, os_words
 from sordino.deploy.node_study import LEDGER, OWN_STATEMENT, SERVER_STATEMENT, Answer, NodeStudy, entries_of
 from sordino.deploy.records import read_records
-from sordino.deploy.rollback import HASH, REMEDY, AnsweredCount, entry_at, unpack_start
+from sordino.deploy.rollback import HASH, REMEDY, AnsweredCount, count_file, entry_at, unpack_start
 from sordino.deploy.rulebook import (
     Refusal,
     released,
@@ -90,7 +90,7 @@ class Node(HeldOpen):
             for name in self._known:
                 self._open(name)
             answered = sum(len(kept.entries) for kept in self._studies.values())
-            self._number = AnsweredCount(folder / f"{settings.name}.count", self.state, answered)
+            self._number = AnsweredCount(count_file(folder, settings.name), self.state, answered)
             self._resources = resources.pop_all()
 
     @classmethod

@@ -82,18 +82,31 @@ def unpack_start(body: bytes) -> tuple[bytes, dict[bytes, str]]:
 # --- What the node counts --------------------------------------------------------------------------------------------
 
 
+def count_file(folder: Path, name: str) -> Path:
+    """Where a node keeps the number of rounds that it has answered; it lies outside of the state folder."""
+    return folder / f"{name}.count"
+
+
+def rounds_counted(path: Path) -> int:
+    """The number in that file; 0 where there is none."""
+    try:
+        return int(json.loads(path.read_bytes())) if path.exists() else 0
+    except (ValueError, TypeError, RecursionError):
+        raise InvalidInput("state", str(path), "is no number: restore it from a backup") from None
+
+
+def require_newest(state: Path, answered: int, counted: int) -> None:
+    """Refuse a state folder whose ledgers hold fewer rounds than were counted."""
+    older = f"holds {answered} answered rounds, and {counted} were counted outside of it: it is an older copy; "
+    require(answered >= counted, "state", str(state), older + REMEDY)
+
+
 class AnsweredCount:
-    """The number of rounds that a node has answered, in a file that lies outside of its state folder."""
+    """The number of rounds that a node has answered, kept up to date."""
 
     def __init__(self, path: Path, state: Path, answered: int) -> None:
+        require_newest(state, answered, rounds_counted(path))
         self._path, self._count = path, answered
-        try:
-            told = int(json.loads(self._path.read_bytes())) if self._path.exists() else 0
-        except (ValueError, TypeError, RecursionError):
-            raise InvalidInput("state", str(self._path), "is no number: restore it from a backup") from None
-        older = f"holds {answered} answered rounds, and {told} were counted in {self._path.name}: it is an older copy; "
-        require(answered >= told, "state", str(state), older + REMEDY)
-
         try:
             self._write()
         except OSError as error:
