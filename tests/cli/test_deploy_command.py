@@ -436,7 +436,7 @@ def test_statements_alone_show_what_the_server_invents(run: Any, copy: Path) -> 
     stated["predicate"].update(rounds=[[1, 1]], certificate=certificate)
     path.write_text(json.dumps(sign(stated, read_signing_key(key))))
     faults = run("deploy", "certify", str(copy), code=1).stderr.splitlines()
-    assert faults == ["fault: east: the server used rounds 2, which east did not answer"]
+    assert faults == ["fault: east: the server used rounds 2, which the ledger of east does not hold"]
 
 
 def test_checking_writes_nothing(run: Any, copy: Path) -> None:
