@@ -10,6 +10,7 @@ import hashlib
 import json
 import logging
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -188,7 +189,8 @@ class Conduct:
         asked = [name for name in self.study.members if name in connected - self.accepted - self.declined.keys()]
         if not asked:
             return
-        requests = {name: self._start(name) for name in asked}
+        earlier = earlier_entries(self.server.studies())  # what the server remembers of this study and of others
+        requests = {name: self._start(earlier.get(self.study.key_of(name).line, {})) for name in asked}
         patience = max(PLANNING, self.server.settings.rounds.deadline)
         replies = self.server.exchange(0, requests, patience)
         for name in asked:
@@ -205,9 +207,7 @@ class Conduct:
                 continue
             self.accepted.add(name)
 
-    def _start(self, name: str) -> bytes:
-        """The study, and what the server remembers of the node from this study and from earlier ones."""
-        earlier = earlier_entries(self.server.studies(), self.study.key_of(name).line)
+    def _start(self, earlier: Mapping[bytes, str]) -> bytes:
         return self._sealed(Kind.START, 0, pack_start(self.study.description.data, earlier))
 
     def _sealed(self, kind: Kind, round: int, body: bytes) -> bytes:

@@ -48,20 +48,20 @@ def entry_at(words: NDArray[np.uint32], i: int) -> str | None:
     return None if data == bytes(HASH) else data.hex()
 
 
-def earlier_entries(folders: Iterable[Path], key: str) -> dict[bytes, str]:
-    """Study -> the last entry of the member with this key, of the newest studies in a server's folders."""
-    found: dict[bytes, str] = {}
-    for folder in folders:
+def earlier_entries(folders: Iterable[Path]) -> dict[str, dict[bytes, str]]:
+    """Key of a member -> study -> its last entry, of the newest studies in a server's folders."""
+    found: dict[str, dict[bytes, str]] = {}
+    for folder in [*folders][-MOST_EARLIER:]:
         try:
             description = Description.of((folder / DESCRIPTION).read_bytes())
         except (OSError, SordinoError) as error:
             log.warning("%s cannot be read, so nodes are not reminded of it: %s", folder, error)
             continue
-        name = next((each.name for each in description.members if each.key == key), None)
-        entry = None if name is None else last_entries(folder).get(name)
-        if entry is not None:
-            found[description.digest] = entry
-    return dict([*found.items()][-MOST_EARLIER:])
+        entries = last_entries(folder)
+        for member in description.members:
+            if member.name in entries:
+                found.setdefault(member.key, {})[description.digest] = entries[member.name]
+    return found
 
 
 def pack_start(description: bytes, earlier: Mapping[bytes, str]) -> bytes:
