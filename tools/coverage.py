@@ -1,4 +1,4 @@
-"""`python -m tools.coverage` writes docs/coverage.md from docs/coverage.toml: the items of the papers and their state."""
+"""`python -m tools.coverage` writes docs/coverage.md from docs/coverage.toml: items of the papers and their state."""
 
 from __future__ import annotations
 
