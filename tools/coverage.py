@@ -41,10 +41,17 @@ class Item(NamedTuple):
 
 def items(table: Path = TABLE) -> list[Item]:
     """The items of the table."""
-    read = tomllib.loads(table.read_text())["item"]
     return [
-        Item(**{key: tuple(value) if isinstance(value, list) else value for key, value in each.items()})
-        for each in read
+        Item(
+            each["paper"],
+            each["name"],
+            each["state"],
+            tuple(each.get("code", ())),
+            tuple(each.get("tests", ())),
+            tuple(each.get("results", ())),
+            each.get("note", ""),
+        )
+        for each in tomllib.loads(table.read_text())["item"]
     ]
 
 
