@@ -25,12 +25,13 @@ Measure: TypeAlias = Callable[[Vector, jax.Array, jax.Array], dict[str, jax.Arra
 
 
 class Records(NamedTuple):
-    """Everybody's records, sorted by client."""
+    """Everybody's records, sorted by client; or those of some clients, whose numbers are then in `client`."""
 
     x: jax.Array
     y: jax.Array
     start: jax.Array
     size: jax.Array
+    client: jax.Array | None = None  # the client of each start and size; None: start[i] and size[i] are client i's
 
 
 @dataclass(frozen=True, eq=False)
