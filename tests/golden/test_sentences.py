@@ -168,7 +168,7 @@ def sentences() -> str:
         lines += [str(guarantee), f"    of {guarantee.whose}", f"    {wording.total_sentence(guarantee)}"]
     for name, certificate in certificates().items():
         lines += ["", f"# Certificate of {name}", str(certificate)]
-        lines += [f"    results page: {wording.results_line(certificate, '(8, 1e-5)')}"]
+        lines += [f"    results page: {' | '.join(promise)}" for promise in wording.promises(certificate)]
         lines += [f"    table: {wording.table_note(certificate)}"]
     lines += ["", "# In plain words", *in_plain_words(), "", "# Picture of a report", *in_cells()]
     lines += [f"{name}: {text}" for name, text in vars(wording.picture).items() if _is_reason(name, text)]
@@ -225,7 +225,7 @@ def test_a_printed_epsilon_never_stands_alone():
         TOTAL.whose,
         wording.total_sentence(TOTAL),
         str(certificate),
-        wording.results_line(certificate),
+        " ".join(wording.promises(certificate)[0]),
     )
     assert all(word in text for word in words for text in printed)
 
