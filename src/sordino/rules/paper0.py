@@ -39,7 +39,7 @@ class NormFedAvg(NamedTuple):
     """What DP-NormFedAvg runs with."""
 
     E: Annotated[int, Says("local steps")]
-    gamma: Annotated[float, Says("d (1 + 4 m^2) / (4 s^2), four times the bound on the variance of a message")]
+    gamma: Annotated[float, Says("d (1 + 4 m^2) / (4 s^2), a bound on the variance of a message")]
     eta: Annotated[float, Says("local learning rate eta_k")]
     beta: Annotated[float, Says("server learning rate beta_k")]
     gradient_norm: Annotated[float, Says("bound on min_k E ||grad f(w_k)||")]
