@@ -1,7 +1,7 @@
 """How far a plan that protects records is from what no algorithm without a trusted server can beat.
 
-`minimax` is the lower bound of paper 2's Theorem E.4 on the empirical risk, `risk_bound` what Theorems 2.1 and D.1 allow
-with the noise of the plan: D V / sqrt(R), or V^2 / (mu R) for a strongly convex objective. Both leave out constants and
+`minimax` is the lower bound of paper 2's Theorem E.4 on the empirical risk, `risk_bound` what Theorems 2.1 and D.1
+allow with the noise of the plan: D V / sqrt(R), or V^2 / (mu R) for a strongly convex objective. Both leave out constants and
 logarithms, and the second what too few rounds leave over.
 """
 
@@ -23,7 +23,7 @@ from sordino.types import Trust
 def distance_to_minimax(
     plan: Arguments, clients: RecordClients, d: int, constants: Mapping[str, float]
 ) -> dict[str, float]:
-    """The two bounds and their ratio; nothing where the theorem is silent: different clients, some that do not answer."""
+    """The two bounds and their ratio; nothing where the theorem is silent: clients that differ, or do not answer."""
     alike = all(np.all(values == values[0]) for values in (clients.sizes, clients.lipschitz, clients.delta))
     answering = isinstance(plan.cohort, FullCohort) and plan.trusted is Trust.LOCAL
     if clients.epsilon is None or not {"D", "V", "mu"} <= set(constants) or not (alike and answering):
