@@ -113,6 +113,7 @@ def test_constants_are_swept(written) -> None:
         pytest.param('algorithm.server_lr="theorem-9"', "[algorithm] server_lr", id="no such theorem"),
         pytest.param('algorithm.server_lr="paper3-theorem-2"', "[algorithm] server_lr", id="of another method"),
         pytest.param("algorithm.server_lr=0.1", "[rules]", id="constants for nothing"),
+        pytest.param("algorithm.server_normalization=false", "server_normalization", id="another form of the method"),
         pytest.param('rules.from_data="R"', "[rules] from_data", id="a kind"),
     ],
 )

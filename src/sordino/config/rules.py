@@ -54,6 +54,7 @@ def resolve_rules(values: Values, source: Source) -> tuple[Values, tuple[Resolve
     changed, found, used = copy.deepcopy(values), [], set[str]()
     for place in places:
         rule = _rule_for(values, place, source)
+        _require_setting(rule, values, source)
         arguments, where = _arguments(rule, values, constants, source)
         try:
             results = rule.compute(arguments)
@@ -113,6 +114,16 @@ def _rule_for(values: Values, place: tuple[str, ...], source: Source) -> Rule:
     if len(found) != 1:
         raise InvalidInput(at, written, remedy if several else f"must be a number: no rule of {method} gives it")
     return found[0]
+
+
+def _require_setting(rule: Rule, values: Values, source: Source) -> None:
+    """Refuse a theorem about another form of the method; a key that is left out is false."""
+    for key, wanted in rule.needs.items():
+        section, _, name = key.partition(".")
+        found = _value(values, (section, name))
+        if (found or False) != wanted:
+            remedy = f"{rule.name} is about {name} = {str(wanted).lower() if isinstance(wanted, bool) else wanted}"
+            raise InvalidInput(source.place(section, name), found, f"{remedy}: set it so, or name another rule")
 
 
 def _arguments(

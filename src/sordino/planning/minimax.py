@@ -1,8 +1,8 @@
 """How far a plan that protects records is from what no algorithm without a trusted server can beat.
 
 `minimax` is the lower bound of paper 2's Theorem E.4 on the empirical risk, `risk_bound` what Theorems 2.1 and D.1
-allow with the noise of the plan: D V / sqrt(R), or V^2 / (mu R) for a strongly convex objective. Both leave out constants and
-logarithms, and the second what too few rounds leave over.
+allow with the noise of the plan: D V / sqrt(R), or V^2 / (mu R) for a strongly convex objective. Both leave out
+constants and logarithms, and the second what too few rounds leave over.
 """
 
 from __future__ import annotations

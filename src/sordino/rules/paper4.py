@@ -37,6 +37,7 @@ DIMENSION = "Lemma 5 has sigma^2 / n for the noise, which per coordinate is d si
 EF, READS = ("error_feedback",), {"beta": "algorithm.beta", "rounds": "run.rounds"}
 ALPHA = READS | {"alpha": "bound.smoothed_normalize"}
 SETS = {"algorithm.server_lr": "gamma"}
+NORMALIZED, PLAIN = {"algorithm.server_normalization": True}, {"algorithm.server_normalization": False}
 
 
 class Step(NamedTuple):
@@ -62,7 +63,7 @@ def _drift(beta: float, rounds: int, d: int, noise_std: float, n: int) -> float:
     return 2 * beta * math.sqrt(rounds * d / n) * noise_std
 
 
-@rule(4, "Theorem 1", erratum=OVERSHOOT, methods=EF, sets=SETS, reads=ALPHA)
+@rule(4, "Theorem 1", erratum=OVERSHOOT, methods=EF, sets=SETS, reads=ALPHA, needs=NORMALIZED)
 def theorem_1(
     *, alpha: Alpha, beta: Beta, R: Distance, L_max: Smoothest, gap: Gap, rounds: Updates, L: Smooth = None
 ) -> Step:
@@ -76,7 +77,7 @@ def theorem_1(
     return Step(gamma, _bound(gap, gamma, rounds, R, L or L_max))
 
 
-@rule(4, "Theorem 2", erratum=OVERSHOOT + " " + DIMENSION, methods=EF, sets=SETS, reads=ALPHA)
+@rule(4, "Theorem 2", erratum=OVERSHOOT + " " + DIMENSION, methods=EF, sets=SETS, reads=ALPHA, needs=NORMALIZED)
 def theorem_2(
     *,
     alpha: Alpha,
@@ -110,6 +111,7 @@ def theorem_2(
     methods=EF,
     sets=SETS,
     reads=ALPHA,
+    needs=PLAIN,
 )
 def theorem_3(
     *,
@@ -149,6 +151,7 @@ class Stochastic(NamedTuple):
     methods=EF,
     sets=SETS | {"algorithm.batch_size": "b"},
     reads=ALPHA,
+    needs=NORMALIZED,
 )
 def theorem_4(
     *,
@@ -192,6 +195,7 @@ STARTED = SETS | {"algorithm.beta": "beta"}
     methods=EF,
     sets=SETS,
     reads=ALPHA,
+    needs=NORMALIZED,
 )
 def corollary_1(
     *, alpha: Alpha, beta: Beta, D: Start, L_max: Smoothest, gap: Gap, rounds: Updates, L: Smooth = None
@@ -214,6 +218,7 @@ def corollary_1(
     methods=EF,
     sets=STARTED,
     reads={"rounds": "run.rounds", "alpha": "bound.smoothed_normalize"},
+    needs=NORMALIZED,
 )
 def section_C_1_1(
     *,
@@ -261,6 +266,7 @@ class Utility(NamedTuple):
     methods=EF,
     sets=STARTED,
     reads={"rounds": "run.rounds"},
+    needs=NORMALIZED,
 )
 def corollary_2(
     *,

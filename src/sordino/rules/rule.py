@@ -64,6 +64,7 @@ class Rule:
     methods: tuple[str, ...] = ()  # methods of run files that it is about
     sets: Mapping[str, str] = field(default_factory=dict)  # "run.rounds" -> the field of the result
     reads: Mapping[str, str] = field(default_factory=dict)  # argument -> the key of a run file that holds it
+    needs: Mapping[str, object] = field(default_factory=dict)  # what keys of the run file the theorem is about
 
     @property
     def name(self) -> str:
@@ -122,6 +123,7 @@ def rule(
     methods: tuple[str, ...] = (),
     sets: Mapping[str, str] | None = None,
     reads: Mapping[str, str] | None = None,
+    needs: Mapping[str, object] | None = None,
 ) -> Callable[[Callable[P, Found]], Callable[P, Found]]:
     """Enter a function into the registry and check its arguments before it runs."""
 
@@ -133,7 +135,7 @@ def rule(
                     _check(argument, kwargs[argument.name])
             return function(*args, **kwargs)
 
-        made = Rule(paper, theorem, checked, assumes, erratum, methods, sets or {}, reads or {})
+        made = Rule(paper, theorem, checked, assumes, erratum, methods, sets or {}, reads or {}, needs or {})
         require(made.name not in REGISTRY, "rule", made.name, "is registered already: rename one of the functions")
         REGISTRY[made.name] = made
         return checked

@@ -40,6 +40,8 @@ from sordino.rules.paper2.given import (
 )
 from sordino.rules.rule import Says, rule
 
+STAGES = {"algorithm.multi_stage": True}
+
 
 class Accelerated(NamedTuple):
     """What Algorithm 2 runs with."""
@@ -80,7 +82,7 @@ def theorem_D_1_convex(
     return _accelerated(known, R, phi, upsilon, D, lambda M_, dXi: math.sqrt(beta * D / L * math.sqrt(M_ / dXi)), beta)
 
 
-@rule(2, "Theorem D.1, strongly convex", erratum=NOISE, methods=ACCELERATED, sets=ROUNDS, reads=READS)
+@rule(2, "Theorem D.1, strongly convex", erratum=NOISE, methods=ACCELERATED, sets=ROUNDS, reads=READS, needs=STAGES)
 def theorem_D_1_strongly_convex(
     *,
     n: Records,
@@ -152,7 +154,15 @@ def theorem_2_4_convex(
     return found._replace(beta=L / D * math.sqrt(M_ / dXi))
 
 
-@rule(2, "Theorem 2.4, strongly convex", erratum=NOISE, methods=ACCELERATED, sets=ROUNDS | SMOOTHED, reads=READS)
+@rule(
+    2,
+    "Theorem 2.4, strongly convex",
+    erratum=NOISE,
+    methods=ACCELERATED,
+    sets=ROUNDS | SMOOTHED,
+    reads=READS,
+    needs=STAGES,
+)
 def theorem_2_4_strongly_convex(
     *,
     n: Records,
@@ -223,13 +233,23 @@ class OnePass(NamedTuple):
     risk: Annotated[float, Says("excess population risk, up to a constant")]
 
 
+ONCE = {"algorithm.one_pass": True, "algorithm.batch_size": 1}
 ONE_PASS = (
     "sigma^2 = 8 L^2 ln(1.25 / delta) / epsilon^2 holds for epsilon <= 1 only (at 10 it gives 10.39). The rule takes "
     "the exact noise, which is smaller, and gives the paper's beside it where it holds."
 )
 
 
-@rule(2, "Theorem 2.3, convex", assumes=(CONVEX,), erratum=ONE_PASS, methods=ACCELERATED, sets=RUN, reads=READS)
+@rule(
+    2,
+    "Theorem 2.3, convex",
+    assumes=(CONVEX,),
+    erratum=ONE_PASS,
+    methods=ACCELERATED,
+    sets=RUN,
+    reads=READS,
+    needs=ONCE,
+)
 def theorem_2_3_convex(
     *,
     n: Annotated[int, Says("records of every client; each is used once")],
@@ -249,7 +269,9 @@ def theorem_2_3_convex(
     return _one_pass(n, L, epsilon, delta, risk)
 
 
-@rule(2, "Theorem 2.3, strongly convex", erratum=ONE_PASS, methods=ACCELERATED, sets=RUN, reads=READS)
+@rule(
+    2, "Theorem 2.3, strongly convex", erratum=ONE_PASS, methods=ACCELERATED, sets=RUN, reads=READS, needs=ONCE | STAGES
+)
 def theorem_2_3_strongly_convex(
     *,
     n: Annotated[int, Says("records of every client; each is used once")],

@@ -31,13 +31,23 @@ class Shuffled(NamedTuple):
     risk: Annotated[float, Says("excess population risk, up to a constant and logarithms")]
 
 
+BEHIND = {"privacy.trust": "shuffle"}
 SHUFFLE = (
     'The constant of the theorem\'s sigma is not stated, so this rule gives no noise: trust = "shuffle" calibrates it. '
     "The proof is for K = 1 alone, and R is at least n^2 N^2 epsilon^2 / M."
 )
 
 
-@rule(2, "Theorem 4.1, convex", assumes=(IID, CONVEX), erratum=SHUFFLE, methods=SGD, sets=SHUFFLED, reads=READS)
+@rule(
+    2,
+    "Theorem 4.1, convex",
+    assumes=(IID, CONVEX),
+    erratum=SHUFFLE,
+    methods=SGD,
+    sets=SHUFFLED,
+    reads=READS,
+    needs=BEHIND,
+)
 def theorem_4_1_convex(
     *,
     n: Annotated[int, Says("records of every client")],
@@ -66,7 +76,9 @@ def theorem_4_1_convex(
     return Shuffled(R, eta, L * D * (1 / math.sqrt(n * M) + math.sqrt(d * math.log(1 / delta)) / size))
 
 
-@rule(2, "Theorem 4.1, strongly convex", assumes=(IID,), erratum=SHUFFLE, methods=SGD, sets=RUN, reads=READS)
+@rule(
+    2, "Theorem 4.1, strongly convex", assumes=(IID,), erratum=SHUFFLE, methods=SGD, sets=RUN, reads=READS, needs=BEHIND
+)
 def theorem_4_1_strongly_convex(
     *,
     n: Annotated[int, Says("records of every client")],
