@@ -40,7 +40,7 @@ from sordino.rules.paper2.given import (
 )
 from sordino.rules.rule import Says, rule
 
-STAGES = {"algorithm.multi_stage": True}
+STAGES: dict[str, object] = {"algorithm.multi_stage": True}
 
 
 class Accelerated(NamedTuple):
@@ -233,7 +233,7 @@ class OnePass(NamedTuple):
     risk: Annotated[float, Says("excess population risk, up to a constant")]
 
 
-ONCE = {"algorithm.one_pass": True, "algorithm.batch_size": 1}
+ONCE: dict[str, object] = {"algorithm.one_pass": True, "algorithm.batch_size": 1}
 ONE_PASS = (
     "sigma^2 = 8 L^2 ln(1.25 / delta) / epsilon^2 holds for epsilon <= 1 only (at 10 it gives 10.39). The rule takes "
     "the exact noise, which is smaller, and gives the paper's beside it where it holds."
