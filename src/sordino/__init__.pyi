@@ -1,5 +1,6 @@
 """The public names: `lazy_loader` reads them from here at run time, type checkers read their types."""
 
+from . import rules as rules
 from .algorithms.ac_sa import accelerated_mb_sgd as accelerated_mb_sgd
 from .algorithms.dp_sgd import dp_sgd as dp_sgd
 from .algorithms.error_feedback import error_feedback as error_feedback

@@ -326,6 +326,15 @@ RECORDS_OVERLAP = Warning(
 )
 
 
+def constants_from_data(names: list[str], keys: list[str]) -> Warning:
+    """Constants of a theorem that somebody measured on the records that the run protects."""
+    text = (
+        f"{', '.join(names)} of [rules], which set {', '.join(keys)}, {'was' if len(names) == 1 else 'were'} computed "
+    )
+    text += "from clients' records. No guarantee here covers what this tells about them."
+    return Warning("constants-from-data", text)
+
+
 # --- Warnings of error feedback --------------------------------------------------------------------------------------
 
 
