@@ -202,6 +202,8 @@ RECORD_MISTAKES: list[tuple[str, dict[str, Any], str, str]] = [
     (TABLE.replace("-3", "1e39"), {}, "row 3, column `age`", "1e39"),
     (TABLE.replace("-3", "three"), {}, "row 3, column `age`", "three"),
     (TABLE.replace("1,2.5", "one,2.5").replace("-3", "three"), {}, "column", "age"),
+    (TABLE.replace("age", "client"), {}, "column", "client"),
+    (TABLE.replace("age", "split"), {}, "column", "split"),
     (TABLE.replace("-3", ""), {}, "row 3, column `age`", ""),
     (TABLE.replace("-3,4e1", "-3"), {}, "row 3", "-3"),
     (TABLE.replace("age", "weight"), {}, "columns", "weight"),

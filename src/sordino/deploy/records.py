@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from sordino.data._arrow import as_table, read_parquet
 from sordino.data._csv import read_csv
 from sordino.data._declared import Declared
+from sordino.data._from_table import SPLIT
 from sordino.data._labels import Classes
 from sordino.data._table import Table
 from sordino.data.in_memory import features_of, require_length, values_of
@@ -53,6 +54,11 @@ def read_records(section: DataSection, folder: Path) -> OwnRecords:
 
 
 def _of_table(section: DataSection, table: Table) -> OwnRecords:
+    for name in ("client", SPLIT) if section.features is None else ():
+        remedy = (
+            "every record of this file is this node's, and for training: leave the column out, or name the features"
+        )
+        require(name not in table.columns, f"{table.source}: column", name, remedy)
     reading = Declared(section.label, features=section.features, classes=section.classes).settle(table)
     words = [feature.name for feature in reading.features if isinstance(feature, Word)]
     remedy = "holds words: write numbers, one column of 0 and 1 for each category, the same way on every node"
