@@ -53,12 +53,12 @@ class Source(NamedTuple):
 def read(path: Path, changes: tuple[str, ...] = ()) -> tuple[Source, dict[str, Any]]:
     """The file and its values after the changes, each written section.key=value."""
     try:
-        text = path.read_text()
+        text = path.read_text("utf-8-sig")  # an editor may have put a mark before it
         values = tomllib.loads(text)
     except OSError as error:
         raise InvalidInput("file", str(path), f"cannot be read ({error.strerror}): check the path") from None
     except UnicodeDecodeError:
-        raise InvalidInput("file", str(path), "is not text: give a TOML file") from None
+        raise InvalidInput("file", str(path), "is not UTF-8 text: save it as UTF-8") from None
     except tomllib.TOMLDecodeError as error:
         raise InvalidInput("file", str(path), f"is not valid TOML: {error}") from None
     if not changes:
@@ -88,6 +88,21 @@ def literal_value(text: str) -> Any:
         return tomlkit.parse(f"value = {text.strip()}").item("value")
     except TOMLKitError:
         return tomlkit.item(text.strip())
+
+
+# What a value must be, by pydantic's name for the mistake.
+KINDS = {
+    "string_type": "must be text, in quotes",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "list_type": "must be a list, in brackets",
+    "dict_type": "must be a table, in braces",
+}
 
 
 @contextmanager
@@ -154,7 +169,7 @@ def invalid_input(error: ValidationError, source: Source, model: type[File]) -> 
         return InvalidInput(place, None, "is missing: add it")
     if first["type"] == "model_type":
         return InvalidInput(place, first["input"], "must be a table: write its keys below a line [section]")
-    return InvalidInput(place, first["input"], first["msg"].lower())
+    return InvalidInput(place, first["input"], KINDS.get(first["type"]) or first["msg"].lower())
 
 
 def _remedy_for_unknown(section: str, key: str, model: type[File]) -> str:

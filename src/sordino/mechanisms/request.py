@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from numbers import Real
 from typing import ClassVar
 
 from sordino.errors import InvalidInput, require
@@ -65,10 +66,9 @@ class ScaledRequest(NoiseRequest):
         remedy = "give either epsilon (with delta) or noise_multiplier, not both and not neither"
         require((epsilon is None) != (self.noise_multiplier is None), "epsilon", epsilon, remedy)
         require(epsilon is None or delta is not None, "delta", delta, "give delta with epsilon")
-        positive = self.noise_multiplier is None or self.noise_multiplier > 0
-        require(
-            positive, "noise_multiplier", self.noise_multiplier, "must be positive; for no noise use mechanism none"
-        )
+        given = self.noise_multiplier
+        positive = given is None or (isinstance(given, Real) and not isinstance(given, bool) and given > 0)
+        require(positive, "noise_multiplier", given, "must be a positive number; for no noise use mechanism none")
 
 
 class MessageRequest(NoiseRequest):
