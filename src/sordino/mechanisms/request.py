@@ -66,8 +66,8 @@ class ScaledRequest(NoiseRequest):
         remedy = "give either epsilon (with delta) or noise_multiplier, not both and not neither"
         require((epsilon is None) != (self.noise_multiplier is None), "epsilon", epsilon, remedy)
         require(epsilon is None or delta is not None, "delta", delta, "give delta with epsilon")
-        given = self.noise_multiplier
-        positive = given is None or (isinstance(given, Real) and not isinstance(given, bool) and given > 0)
+        given: object = self.noise_multiplier
+        positive = given is None or (isinstance(given, Real) and not isinstance(given, bool) and float(given) > 0)
         require(positive, "noise_multiplier", given, "must be a positive number; for no noise use mechanism none")
 
 
