@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from numbers import Real
 from typing import ClassVar
+
+import numpy as np
 
 from sordino.errors import InvalidInput, require
 from sordino.privacy.calibration import Target
@@ -56,6 +57,9 @@ class NoiseRequest:
         return {}
 
 
+Number = int | float | np.floating
+
+
 @dataclass(frozen=True)
 class ScaledRequest(NoiseRequest):
     """Noise in proportion to the sensitivity, calibrated to (epsilon, delta) over all rounds or given."""
@@ -67,7 +71,7 @@ class ScaledRequest(NoiseRequest):
         require((epsilon is None) != (self.noise_multiplier is None), "epsilon", epsilon, remedy)
         require(epsilon is None or delta is not None, "delta", delta, "give delta with epsilon")
         given: object = self.noise_multiplier
-        positive = given is None or (isinstance(given, Real) and not isinstance(given, bool) and float(given) > 0)
+        positive = given is None or (isinstance(given, Number) and not isinstance(given, bool) and float(given) > 0)
         require(positive, "noise_multiplier", given, "must be a positive number; for no noise use mechanism none")
 
 
