@@ -107,6 +107,8 @@ def test_a_comparison_that_goes_on(home, tmp_path):
     shutil.rmtree(copy / "b")
     (listed,) = board.listed()
     assert (listed.kind, listed.done, listed.planned, listed.going) == ("comparison", 2, 0, True)
+    with pytest.raises(InvalidInput, match="has not ended"):
+        report(copy)
 
 
 def test_kinds_do_not_mix(home):

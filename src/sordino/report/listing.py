@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from sordino.errors import SordinoError, require
 from sordino.privacy import wording
-from sordino.report.comparison import COMPARISON
+from sordino.report.comparison import COMPARISON, parts_of_comparison
 from sordino.report.page import measured_of, promised_total
 from sordino.report.readers import TABLE
 from sordino.report.study import DESCRIPTION, STATEMENT, STATUS
@@ -66,7 +66,7 @@ def run_folders(folder: Path) -> list[Path]:
 def stamp(folder: Path) -> tuple[tuple[str, int, int], ...]:
     """Changes when a run goes on: the sizes and times of the files that grow."""
     names = (METRICS, ENVIRONMENT, STATUS, POINTS, COMPARISON)
-    paths = (*(folder / name for name in names), *(part / POINTS for part in _parts_of_comparison(folder)))
+    paths = (*(folder / name for name in names), *(part / POINTS for part in parts_of_comparison(folder)))
     stats = [(str(path.relative_to(folder)), path.stat()) for path in paths if path.exists()]
     return tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats)
 
@@ -85,12 +85,7 @@ def listed_run(folder: Path, *, public: bool = False) -> Listed:
 
 def _holds_something(folder: Path) -> bool:
     alone = was_run(folder) or (folder / POINTS).is_dir() or (folder / DESCRIPTION).exists()
-    return alone or bool(_parts_of_comparison(folder))
-
-
-def _parts_of_comparison(folder: Path) -> list[Path]:
-    """Of each method of a comparison the runs among which its best point is chosen, and the runs of that point."""
-    return sorted(each.parent for part in ("tuning", "best") for each in folder.glob(f"*/{part}/{POINTS}"))
+    return alone or bool(parts_of_comparison(folder))
 
 
 def _run(folder: Path, public: bool) -> Listed:
@@ -116,7 +111,7 @@ def _sweep(folder: Path) -> Listed:
 
 def _comparison(folder: Path) -> Listed:
     """A comparison: its runs that ended, and the promise of the first one. Tuning comes before it is known how many."""
-    points = [point for part in _parts_of_comparison(folder) for point in point_folders(part)]
+    points = [point for part in parts_of_comparison(folder) for point in point_folders(part)]
     begun = [RunStore.read(point) for point in points if (point / ENVIRONMENT).exists()]
     done, finished = sum(stored.finished for stored in begun), (folder / COMPARISON).exists()
     if not begun:
