@@ -155,7 +155,7 @@ VALUES = {
     "augment": [*AUGMENTATIONS, "none"],
     "partition": [*SCHEMES, "natural"],
     "noise": NOISE_LAWS,
-    "trust": ["central", "local", "shuffle"],
+    "trust": ["central", "local", "shuffle", "secure-aggregation"],
     "cohort": ["full", "fixed:K", "poisson:Q", "unreliable:LOW-HIGH"],
     "problem": list(PROBLEMS),
 }

@@ -11,16 +11,15 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from sordino.deploy import server_study, statements
-from sordino.deploy.study import DESCRIPTION
 from sordino.errors import InvalidInput
 from sordino.privacy.signing import SigningKey, sign, statement
-from sordino.report import study
 from sordino.report.board import Board
 from sordino.report.html import report_html
 from sordino.report.listing import list_runs
 from sordino.report.page import page_of
 from sordino.report.readers import readers
 from sordino.report.subject import read_subject
+from sordino.runs import names
 from tests.cli.conftest import *  # noqa: F403  # the command line in this process
 from tests.toys import RUN_FILE, write_run_file
 from tests.web.makers import run_into
@@ -128,8 +127,8 @@ def test_the_command_writes_a_report_beside_the_run(home, run):
 
 
 def test_the_public_sees_no_measured_value_of_a_study(studied):
-    status = json.loads((studied / study.STATUS).read_text())
-    (studied / study.STATUS).write_text(json.dumps(status | {"measured": {"accuracy": 0.75}}))
+    status = json.loads((studied / names.STATUS).read_text())
+    (studied / names.STATUS).write_text(json.dumps(status | {"measured": {"accuracy": 0.75}}))
     assert [each.value is None for each in list_runs(studied.parent)] == [False]
     assert [each.value is None for each in list_runs(studied.parent, public=True)] == [True]
 
@@ -140,12 +139,6 @@ def test_metrics_of_another_shape_are_damage(home, tmp_path):
     (listed,) = list_runs(copy.parent)
     assert listed.kind == "damaged"
     assert Board(copy.parent).curves(["alone"]) == []
-
-
-def test_the_reader_knows_the_files_that_a_server_writes():
-    written = (DESCRIPTION, server_study.JOURNAL, server_study.STATUS, server_study.STATEMENT)
-    assert written == (study.DESCRIPTION, study.JOURNAL, study.STATUS, study.STATEMENT)
-    assert study.PREDICATE_TYPE == statements.SERVER_STATEMENT
 
 
 @pytest.fixture
@@ -161,13 +154,13 @@ def studied(home, tmp_path) -> Path:
     }
     predicate = {"members": members, "rounds": 2, "digest": "d1", "software": "sordino 1", "signedAt": "now"}
     signed = sign(statement({"description.json": {"sha256": "d1"}}, statements.SERVER_STATEMENT, predicate), key)
-    (folder / study.STATEMENT).write_text(json.dumps(signed))
-    (folder / study.DESCRIPTION).write_text(
+    (folder / names.STATEMENT).write_text(json.dumps(signed))
+    (folder / names.DESCRIPTION).write_text(
         json.dumps({"name": "clinics", "server": key.public.line, "file": RUN_FILE})
     )
     lines = [server_study.RoundLine(n, {"north": "e"}, {}, [], 1.5, {"accuracy": 0.1 * n}) for n in (1, 2)]
-    (folder / study.JOURNAL).write_bytes(b"".join(line.to_bytes() for line in lines))
-    (folder / study.STATUS).write_text(json.dumps({"round": 2, "rounds": 2, "state": "done", "measured": {}}))
+    (folder / names.JOURNAL).write_bytes(b"".join(line.to_bytes() for line in lines))
+    (folder / names.STATUS).write_text(json.dumps({"round": 2, "rounds": 2, "state": "done", "measured": {}}))
     return folder
 
 
@@ -181,15 +174,15 @@ def test_the_report_of_a_study(studied):
 
 
 def test_a_changed_statement_is_refused(studied):
-    envelope = json.loads((studied / study.STATEMENT).read_text())
+    envelope = json.loads((studied / names.STATEMENT).read_text())
     payload = base64.b64decode(envelope["payload"]).replace(b"model user", b"outsider")
     envelope["payload"] = base64.b64encode(payload).decode()
-    (studied / study.STATEMENT).write_text(json.dumps(envelope))
+    (studied / names.STATEMENT).write_text(json.dumps(envelope))
     with pytest.raises(InvalidInput, match="was changed"):
         read_subject([studied], readers())
 
 
 def test_a_study_that_goes_on_is_not_reported(studied):
-    (studied / study.STATEMENT).unlink()
+    (studied / names.STATEMENT).unlink()
     with pytest.raises(InvalidInput, match="not ended"):
         read_subject([studied], readers())

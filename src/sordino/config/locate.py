@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from tomlkit.exceptions import TOMLKitError
 
 from sordino.config.schema import File, Section, registries
+from sordino.config.toml import read_toml
 from sordino.errors import InvalidInput, Refused, SordinoError, require
 
 BARE_KEY = r"[A-Za-z0-9_-]+"  # of TOML
@@ -52,15 +53,7 @@ class Source(NamedTuple):
 
 def read(path: Path, changes: tuple[str, ...] = ()) -> tuple[Source, dict[str, Any]]:
     """The file and its values after the changes, each written section.key=value."""
-    try:
-        text = path.read_text("utf-8-sig")  # an editor may have put a mark before it
-        values = tomllib.loads(text)
-    except OSError as error:
-        raise InvalidInput("file", str(path), f"cannot be read ({error.strerror}): check the path") from None
-    except UnicodeDecodeError:
-        raise InvalidInput("file", str(path), "is not UTF-8 text: save it as UTF-8") from None
-    except tomllib.TOMLDecodeError as error:
-        raise InvalidInput("file", str(path), f"is not valid TOML: {error}") from None
+    text, values = read_toml(path)
     if not changes:
         return Source(path, text, text, frozenset()), values
     document = tomlkit.parse(text)

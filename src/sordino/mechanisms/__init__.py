@@ -18,6 +18,7 @@ from sordino.mechanisms.qtdl import QtdlRequest
 from sordino.mechanisms.qtdl import qtdl as qtdl
 from sordino.mechanisms.request import NoiseRequest as NoiseRequest
 from sordino.mechanisms.scalar_dp import scalar_dp as scalar_dp
+from sordino.mechanisms.secure_sum import secure_sum as secure_sum
 
 MECHANISMS: dict[str, type[NoiseRequest]] = {
     request.name: request

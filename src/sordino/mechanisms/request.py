@@ -22,6 +22,7 @@ class NoiseContext:
     d: int  # coordinates of a message
     trust: Trust
     terms: int  # most messages of a sum
+    fewest: int  # clients that take part in a round at least
     target: Target | None  # what all rounds together must meet; None where the noise itself is given
     round_cost: Callable[[Mechanism], Event]  # of all releases of a round with this mechanism
 
@@ -39,6 +40,10 @@ class NoiseRequest:
 
     def check(self, trust: Trust, epsilon: object, delta: object) -> None:
         """Refuse what this noise cannot be asked for, before anything else is known."""
+
+    def sums_exactly(self, trust: Trust) -> bool:
+        """Whether messages are integers, whose sums are exact."""
+        return self.whole_numbers
 
     def draws(self, trust: Trust) -> Draws:
         """How this noise is drawn: see `Draws`."""

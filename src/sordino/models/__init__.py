@@ -19,6 +19,7 @@ from sordino.models.logistic import logistic as logistic
 from sordino.models.mlp import mlp as mlp
 from sordino.models.model import Batch as Batch
 from sordino.models.model import FlatLoss as FlatLoss
+from sordino.models.model import FlatPredict as FlatPredict
 from sordino.models.model import Linear as Linear
 from sordino.models.model import Model as Model
 from sordino.models.model import Params as Params

@@ -95,6 +95,17 @@ class FlatLoss:
         return self.loss(self.unravel(w), batch)
 
 
+@dataclass(frozen=True, eq=False)  # compared by identity, as FlatLoss is
+class FlatPredict:
+    """A model's predictions as a function of one vector."""
+
+    predict: Callable[[Params, Array], Array]
+    unravel: Callable[[Vector], Params]
+
+    def __call__(self, w: Vector, x: Array) -> Array:
+        return self.predict(self.unravel(w), x)
+
+
 def shapes_of(
     loss: Callable[[Vector, Batch], Array],
 ) -> tuple[Callable[[Vector], Params], Callable[[Params, Batch], Array]]:

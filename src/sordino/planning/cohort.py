@@ -28,6 +28,10 @@ class Cohort:
         """Places of the padded list."""
         raise NotImplementedError
 
+    def fewest(self, clients: int) -> int:
+        """Clients that take part in a round at least."""
+        return self.capacity(clients) if self.fixed_count else 0
+
     def planned(self, clients: int) -> float:
         """The divisor of the mean."""
         return float(self.capacity(clients))
@@ -116,6 +120,9 @@ class UnreliableCohort(Cohort):
 
     def capacity(self, clients: int) -> int:
         return self.high
+
+    def fewest(self, clients: int) -> int:
+        return self.low
 
     def planned(self, clients: int) -> float:
         return (self.low + self.high) / 2

@@ -13,10 +13,9 @@ from sordino.privacy import wording
 from sordino.report.comparison import COMPARISON, parts_of_comparison
 from sordino.report.page import measured_of, promised_total
 from sordino.report.readers import TABLE
-from sordino.report.study import DESCRIPTION, STATEMENT, STATUS
 from sordino.report.subject import Tables, planned_rounds, public_task, settings_of
 from sordino.runs.agreement import was_run
-from sordino.runs.names import ENVIRONMENT, LEDGER, METRICS, POINTS
+from sordino.runs.names import DESCRIPTION, ENVIRONMENT, LEDGER, METRICS, POINTS, STATEMENT, STATUS
 from sordino.runs.store import RunStore, point_folders
 from sordino.runs.stored import StoredRun
 

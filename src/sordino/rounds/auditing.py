@@ -92,7 +92,7 @@ def audit_release(
 
 def _audited(resolved: ResolvedPlan) -> tuple[Guarantee, list[Event]]:
     """What is certified for one round against the observer who sees this release, and the parts of its event."""
-    observer = Observer.SERVER if resolved.trust is Trust.LOCAL else Observer.MODEL_USER
+    observer = Observer.SERVER if resolved.trust in (Trust.LOCAL, Trust.SECURE_AGGREGATION) else Observer.MODEL_USER
     seen = [event for _, observers, event in resolved.releases if observer in observers]
     certified = next(
         guarantee

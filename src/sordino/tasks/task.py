@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sordino.data import FederatedData
 from sordino.errors import InvalidInput, require
 from sordino.keys import key_of
-from sordino.models import Batch, FlatLoss, Model, flat
+from sordino.models import Batch, FlatLoss, FlatPredict, Model, flat
 from sordino.tasks.population import DataFacts, Population
 from sordino.types import Augment, Key, PyTree, Vector
 
@@ -25,12 +25,13 @@ Measure: TypeAlias = Callable[[Vector, jax.Array, jax.Array], dict[str, jax.Arra
 
 
 class Records(NamedTuple):
-    """Everybody's records, sorted by client."""
+    """Everybody's records, sorted by client; or those of some clients, whose numbers are then in `client`."""
 
     x: jax.Array
     y: jax.Array
     start: jax.Array
     size: jax.Array
+    client: jax.Array | None = None  # the client of each start and size; None: start[i] and size[i] are client i's
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -150,15 +151,10 @@ class Task:
         return FlatLoss(self.model.loss, self._flat[1], self.model.linear)
 
     @cached_property
-    def predict(self) -> Callable[[Vector, jax.Array], jax.Array]:
+    def predict(self) -> FlatPredict:
         """Logits, of a flat vector."""
-        unravel, predict = self._flat[1], self.model.predict
-        assert predict is not None
-
-        def flat_predict(w: Vector, x: jax.Array) -> jax.Array:
-            return predict(unravel(w), x)
-
-        return flat_predict
+        assert self.model.predict is not None
+        return FlatPredict(self.model.predict, self._flat[1])
 
     @cached_property
     def measure(self) -> Measure:
