@@ -90,7 +90,7 @@ def test_everything_that_can_be_given_has_a_help_text():
         (["plan", "latin.toml"], "file = 'latin.toml': is not UTF-8 text: save it as UTF-8"),
         (["report", "runs/x", "runs/x"], "run = 'runs/x': is named twice"),
         (["board", ".", "--host", "no.such.host.invalid"], "host = 'no.such.host.invalid': is not known here"),
-        (["rules"], "No such command 'rules'. Did you mean 'runs'? Use one of run, plan"),
+        (["runz"], "No such command 'runz'. Did you mean 'run'"),
         (["demo", "--picture", "x.foo"], "picture = 'x.foo': name a file that ends in .png"),
         (["demo", "--seed", "-1"], "--seed"),
         (["audit", "cfg.toml", "--seed", "-1"], "--seed"),
