@@ -73,10 +73,11 @@ def board_command(
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
-    except socket.gaierror as error:
-        remedy = f"is not known here ({error.strerror}): give an address or a name of this machine"
-        raise InvalidInput("host", host, remedy) from None
     except OSError as error:
+        listener.close()
+        if isinstance(error, socket.gaierror):
+            remedy = f"is not known here ({error.strerror}): give an address or a name of this machine"
+            raise InvalidInput("host", host, remedy) from None
         raise InvalidInput("port", port, f"cannot listen at {host} ({error.strerror}): choose another") from None
     if not is_loopback(host) and not public:
         said = "metrics computed on the clients' records are shown to whoever reaches this address: --public hides them"
