@@ -22,6 +22,7 @@ from .mechanisms import privunit as privunit
 from .mechanisms import qtdl as qtdl
 from .mechanisms import scalar_dp as scalar_dp
 from .mechanisms import secure_sum as secure_sum
+from .mechanisms import truncated_laplace as truncated_laplace
 from .planning import plan as plan
 from .privacy import Budget as Budget
 from .privacy import Certificate as Certificate
