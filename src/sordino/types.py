@@ -223,6 +223,7 @@ class PlanContext:
     clients: int
     planned_cohort: float
     cohort: str = "full"
+    answering: float | None = None  # 1 / E(1 / M_r) for M_r clients in round r; the planned cohort where not said
     rounds: int | None = None  # None where no plan has said
     trust: Trust = Trust.NONE
     relation: Relation = Relation.ADD_REMOVE

@@ -156,7 +156,7 @@ VALUES = {
     "partition": [*SCHEMES, "natural"],
     "noise": NOISE_LAWS,
     "trust": ["central", "local", "shuffle", "secure-aggregation"],
-    "cohort": ["full", "fixed:K", "poisson:Q", "unreliable:LOW-HIGH"],
+    "cohort": ["full", "fixed:K", "poisson:Q", "unreliable:LOW-HIGH", "unreliable:M=P,M=P"],
     "problem": list(PROBLEMS),
 }
 

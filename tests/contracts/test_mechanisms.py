@@ -46,6 +46,7 @@ EXAMPLES = {
     ],
     "scalar_dp": [{"eps2": 2.0, "bound": BOUND}],
     "secure_sum": [{"d": D, "clients": CLIENTS, "noise_multiplier": 2.0, "bound": BOUND}],
+    "truncated_laplace": [{"noise_scale": 0.5, "cutoff": 8.0}],
 }
 
 # What cannot be meant, and the word that the message must hold. Each overrides the first example.
@@ -119,6 +120,10 @@ WRONG = {
         ({"bits": 5}, "bits"),
         *(({"noise_multiplier": value}, "noise_multiplier") for value in (0.0, math.nan, math.inf)),
         *(({"bound": value}, "bound") for value in (0.0, math.nan, math.inf)),
+    ],
+    "truncated_laplace": [
+        *(({"noise_scale": value}, "noise_scale") for value in (0.0, -1.0, math.nan, math.inf)),
+        *(({"cutoff": value}, "cutoff") for value in (0.0, math.nan, math.inf)),
     ],
 }
 
@@ -301,7 +306,7 @@ def test_none_leaves_everything_alone():
 def test_an_aggregate_has_the_shape_of_a_sum(name, i):
     mechanism = make(name, i)
     if mechanism.aggregate is None:
-        assert name == "privunit"
+        assert name in ("privunit", "truncated_laplace")
         return
     total = mechanism.encode(jax.random.key(0), jnp.zeros(D))
     assert total.dtype == (jnp.int32 if whole_numbers(mechanism) else jnp.float32)

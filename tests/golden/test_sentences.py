@@ -52,6 +52,7 @@ CAVEATS: dict[str, list[tuple[tuple, dict]]] = {
     "test_set_held_out": [((True,), {}), ((False,), {})],
     "clients_dealt_anew": [((20,), {})],
     "names_are_clients": [((Unit.CLIENT,), {}), ((Unit.RECORD,), {})],
+    "constants_from_data": [((["R"], ["algorithm.server_lr"]), {}), ((["R", "gap"], ["run.rounds", "bound.clip"]), {})],
     "beta_too_large": [(("2.5",), {})],
     "beta_above_2_alpha": [(("beta", "0.5", "0.2"), {"smoothed": True}), (("beta C", "0.5", "0"), {"smoothed": False})],
     "beta_above_alpha_plus_R": [(("beta", "0.5", "0.1", None), {}), (("beta", "0.5", "0.1", 0.2), {})],

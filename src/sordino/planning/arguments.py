@@ -57,6 +57,7 @@ class Arguments:
             clients=population.clients,
             planned_cohort=self.cohort.planned(population.clients),
             cohort=str(self.cohort),
+            answering=self.cohort.answering(population.clients),
             rounds=self.rounds,
             trust=self.trusted,
             relation=self.relation,

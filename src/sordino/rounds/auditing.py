@@ -75,7 +75,7 @@ def audit_release(
     replaced = plan.relation is Relation.REPLACE_ONE
     each = 1 - (1 - confidence) / 2
     shown = []
-    for number, v in enumerate(_furthest(limit, d)):
+    for number, v in enumerate(_furthest(limit, plan.method.privacy.message_parts * d)):
         keys = jax.random.split(jax.random.fold_in(key_of(seed), number))
         other = -v if replaced else jnp.zeros_like(v)
         here, there = (

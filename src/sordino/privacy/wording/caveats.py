@@ -326,6 +326,13 @@ RECORDS_OVERLAP = Warning(
 )
 
 
+def constants_from_data(names: list[str], keys: list[str]) -> Warning:
+    """Constants of a theorem that somebody measured on the records that the run protects."""
+    made = f"{', '.join(names)} of [rules], from which a theorem made {', '.join(keys)}"
+    text = f"Computed from clients' records, which no guarantee here covers: {made}."
+    return Warning("constants-from-data", text)
+
+
 # --- Warnings of error feedback --------------------------------------------------------------------------------------
 
 

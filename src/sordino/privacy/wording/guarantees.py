@@ -135,6 +135,7 @@ SHORT_WARNINGS = {
     "dealt-by-label": "labels decided who holds which record, or which records are test records; that is not covered",
     "names-are-clients": "a person under several names counts as several",
     "records-overlap": "records overlap; content that several of them share is not covered",
+    "constants-from-data": "constants of step sizes were computed from the records and are not covered",
     "step-size-cost": "the release of the step size takes a noticeable part of epsilon",
     "rounded-sums": "rounding may move a sum further than is accounted",
 }
