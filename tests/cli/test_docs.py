@@ -17,6 +17,7 @@ from sordino.experiments.pages import results_pages
 from sordino.privacy.wording import SHORT_WARNINGS
 from sordino.report.results import summary, with_summary
 from tests.pages import is_rounded, table_after
+from tools.rules import rules_page
 
 ROOT = Path(__file__).parents[2]
 DOCS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
@@ -33,6 +34,11 @@ def test_every_calculator_command_is_documented():
     text = (ROOT / "docs" / "calculator.md").read_text()
     for command in app.registered_commands:
         assert f"account {command.name}" in text, command.name
+
+
+def test_the_page_of_rules_is_generated_from_the_registry():
+    page = (ROOT / "docs" / "rules.md").read_text()
+    assert page == rules_page(page)
 
 
 def test_the_compose_example_is_valid():
@@ -117,7 +123,7 @@ def test_the_page_says_what_a_promise_does_not_cover(tmp_path):
     data = {"start-depends-on-data", "measured-on-clients", "shape-depends-on-data", "records-overlap"}
     clients = {"clients-dealt-anew", "dealt-by-label", "names-are-clients"}
     assert (
-        data | clients | {"step-size-cost", "rounded-sums", "delta-too-large", "no-valid-guarantee"}
+        data | clients | {"step-size-cost", "rounded-sums", "delta-too-large", "no-valid-guarantee", "idealised"}
         == SHORT_WARNINGS.keys()
     )
 

@@ -14,6 +14,7 @@ from sordino.deploy.rollback import pack_start
 from sordino.deploy.seam import Reason
 from sordino.deploy.statements import Used
 from sordino.deploy.wire import Kind
+from sordino.errors import InvalidInput
 from sordino.privacy.signing import SigningKey
 from tests.deploy.clinic import (
     CENTRAL,
@@ -35,6 +36,7 @@ pytestmark = pytest.mark.usefixtures("shared_programs", "no_power_cuts")
 STRANGER = SigningKey(ed25519.Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
 
 
+SECURE = CLIENT_STUDY + 'trust = "secure-aggregation"\nepsilon = 8.0\ndelta = 1e-3\n'
 QTDL = CLIENT_STUDY + 'trust = "local"\nmechanism = "qtdl"\nlevels = 4\nmessage_epsilon = 2.0\nnoise = "laplace"\n'
 BINOMIAL = CLIENT_STUDY + 'trust = "local"\nmechanism = "binomial"\nlevels = 4\nmessage_epsilon = 2.0\n'
 
@@ -67,6 +69,17 @@ STUDIES: dict[str, tuple[dict[str, Any], str, bool, Reason]] = {
         Reason.BUDGET,
     ),
 }
+
+
+def test_a_study_with_secure_aggregation_is_not_made(tmp_path: Path) -> None:
+    """No server makes it, and a node that is asked for it all the same refuses by its own rules."""
+    clinics = Clinics(tmp_path, **CLIENTS, trust='"local", "central"')
+    with pytest.raises(InvalidInput, match=r"trust = 'secure-aggregation': no protocol .* is deployed"):
+        Caller(clinics, SECURE)
+    caller, node = Caller(clinics, SECURE, resolve=False), clinics.open("east")
+    assert caller.start(node) is Reason.TRUST
+    assert ledgers(clinics) == 0
+    clinics.close()
 
 
 @pytest.mark.parametrize("case", STUDIES.values(), ids=STUDIES)

@@ -126,6 +126,7 @@ def _assuming(assumptions: Sequence[str], separator: str = "; ") -> str:
 # a method trains.
 SHORT_WARNINGS = {
     "no-valid-guarantee": "no valid guarantee",
+    "idealised": "an idealisation, not the guarantee of a deployment",
     "delta-too-large": "delta is not below one over the number of protected units",
     "start-depends-on-data": "the initial model is computed from the data and is not covered",
     "shape-depends-on-data": "the model's shape reveals the largest label and is not covered",
@@ -134,6 +135,7 @@ SHORT_WARNINGS = {
     "dealt-by-label": "labels decided who holds which record, or which records are test records; that is not covered",
     "names-are-clients": "a person under several names counts as several",
     "records-overlap": "records overlap; content that several of them share is not covered",
+    "constants-from-data": "constants of step sizes were computed from the records and are not covered",
     "step-size-cost": "the release of the step size takes a noticeable part of epsilon",
     "rounded-sums": "rounding may move a sum further than is accounted",
 }
