@@ -336,10 +336,8 @@ RECORDS_OVERLAP = Warning(
 
 def constants_from_data(names: list[str], keys: list[str]) -> Warning:
     """Constants of a theorem that somebody measured on the records that the run protects."""
-    text = (
-        f"{', '.join(names)} of [rules], which set {', '.join(keys)}, {'was' if len(names) == 1 else 'were'} computed "
-    )
-    text += "from clients' records. No guarantee here covers what this tells about them."
+    made = f"{', '.join(names)} of [rules], from which a theorem made {', '.join(keys)}"
+    text = f"Computed from clients' records, which no guarantee here covers: {made}."
     return Warning("constants-from-data", text)
 
 
