@@ -101,6 +101,29 @@ def test_pools(window):
     assert_same(loss, jnp.zeros_like(x))
 
 
+@pytest.mark.parametrize("shape, axes", [((4, 3, 2, 3, 2, 5), (2, 4)), ((4, 3, 3, 5), (2,)), ((4, 2, 2, 3, 2), (1, 4))])
+def test_pools_by_reshape(shape, axes):
+    def loss(x):
+        return jnp.sum(jnp.sin(jnp.max(x, axes)))
+
+    (x,) = draw(shape)
+    assert "reduce_max" not in operations(product_form(loss), x)
+    assert_same(loss, x)
+    assert_same(loss, jnp.round(x))  # with ties, which share the gradient
+    assert_same(loss, jnp.zeros_like(x))
+    hessians = [jax.jvp(jax.grad(each), (x,), (x,))[1] for each in (loss, product_form(loss))]
+    np.testing.assert_allclose(*hessians, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape, axes", [((4, 3, 17, 5), (2,)), ((4, 10), (1,)), ((4, 3, 2, 3), (0, 1, 2, 3))])
+def test_other_maxima_stay(shape, axes):
+    def loss(x):
+        return jnp.sum(jnp.max(x, axes))
+
+    (x,) = draw(shape)
+    assert operations(product_form(loss), x) == operations(loss, x)
+
+
 def test_pools_of_overlapping_windows_stay():
     def loss(x):
         return jnp.sum(lax.reduce_window(x, -jnp.inf, lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME"))

@@ -7,6 +7,7 @@ of these:
     lax.conv_general_dilated    patches times kernel (im2col): one matrix product, forward and for both gradients
     lax.reduce_window, max      comparisons of the elements of windows that do not overlap; of equal ones the first gets
                                 the gradient, as before
+    jnp.max over short axes     the same for images that a reshape cut into windows; equal ones share the gradient
 
 Patches that exceed a cache are made for a few records at a time, and made anew for the gradients instead of being
 kept. A loss without these operations runs as it is, and so does whatever has no such form: transposed, grouped and
@@ -27,7 +28,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, jaxpr_as_fun
 
-from sordino.models._convolution import conv2d, shifts_of
+from sordino.models._convolution import conv2d, largest_along, shifts_of
 
 Array: TypeAlias = jax.Array
 Loss: TypeAlias = Callable[..., Array]
@@ -64,7 +65,8 @@ def _rewritten(program: Jaxpr) -> Jaxpr:
 def _faster(step: JaxprEqn) -> JaxprEqn:
     """One operation in its other form, also inside of loops, branches and compiled functions."""
     name = step.primitive.name
-    form = {"conv_general_dilated": _product_of, "reduce_window_max": _pool_of}.get(name, lambda step: None)(step)
+    forms = {"conv_general_dilated": _product_of, "reduce_window_max": _pool_of, "reduce_max": _pool_by_axes_of}
+    form = forms.get(name, lambda step: None)(step)
     if form is not None:
         (compiled,) = jax.make_jaxpr(jax.jit(form))(*(value.aval for value in step.invars)).jaxpr.eqns
         return compiled.replace(invars=step.invars, outvars=step.outvars)
@@ -200,3 +202,12 @@ def largest(x: Array, window: tuple[int, ...]) -> Array:
 def _larger(a: Array, b: Array) -> Array:
     """The larger one, and the first of two equal ones, which gets the whole gradient; NaN if one is."""
     return jnp.where((a >= b) | jnp.isnan(a), a, b)
+
+
+def _pool_by_axes_of(step: JaxprEqn) -> Callable[[Array], Array] | None:
+    """The largest element along short axes of what has at least four: of images that a reshape cut into windows."""
+    x, axes = _shaped(step.invars[0]), tuple(step.params["axes"])
+    elements = math.prod(x.shape[axis] for axis in axes)
+    if x.dtype != jnp.float32 or x.ndim < 4 or not 0 < elements <= 16 or x.size == 0:
+        return None
+    return functools.partial(largest_along, axes=axes)
