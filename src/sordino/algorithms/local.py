@@ -105,6 +105,9 @@ class LocalTraining:
         h_k(w; w^t) = F_k(w) + (mu / 2) ||w - w^t||^2
 
     The paper leaves the solver open and asks for a gamma-inexact minimiser; here it is these E steps.
+
+    With `sam_radius` a gradient is taken uphill of w, at w + rho g / ||g|| with g the gradient at w. These are the
+    steps of DP-FedSAM (Shi et al. 2023, Make Landscape Flatter in Differentially Private Federated Learning).
     """
 
     lr: Schedule  # eta_k
@@ -113,12 +116,13 @@ class LocalTraining:
     steps: int = field(metadata={"static": True})  # E
     batch_size: int | None = field(metadata={"static": True})  # None: all of the client's records
     proximal: Scalar | None = None  # mu; None: no such term
+    sam_radius: Scalar | None = None  # rho; None: gradients at w itself
 
     def __call__(self, key: Key, w: Vector, data: ClientData, k: jax.Array, correction: Vector | None = None) -> Vector:
         """w_{k,E} from w_{k,0} = w in round k; `correction` is added to every gradient."""
         eta = self.lr(k)
         whole = self.batch_size is None or self.batch_size >= data.largest
-        plain = whole and correction is None and data.augment is None
+        plain = whole and correction is None and data.augment is None and self.sam_radius is None
         if plain and (linear := linear_of(data.loss)) is not None and _few_records(w, data):
             return self._in_span(w, data, eta, linear)
         batch_of, mu = data.batches(key, self.batch_size), self.proximal
@@ -126,7 +130,10 @@ class LocalTraining:
 
         def step(carry: tuple[Params, Params], tau: jax.Array) -> tuple[tuple[Params, Params], None]:
             w, v = carry
-            gradient = jax.grad(loss)(w, batch_of(tau))
+            batch = batch_of(tau)
+            gradient = jax.grad(loss)(w, batch)
+            if self.sam_radius is not None:
+                gradient = jax.grad(loss)(_uphill(w, gradient, self.sam_radius), batch)
             gradient = jax.tree.map(lambda g, w, c: g + self.weight_decay * w + c, gradient, w, shift)
             if mu is not None:
                 gradient = jax.tree.map(lambda g, w, w_k: g + mu * (w - w_k), gradient, w, params)
@@ -206,6 +213,14 @@ def local_gradient(batch_size: int | None, local_steps: int, local_lr: float | N
     require((local_lr is not None) == (local_steps > 1), "local_lr", local_lr, remedy)
     require(local_lr is None or 0 < local_lr < math.inf, "local_lr", local_lr, "must be positive and finite")
     return LocalGradient(1.0 if local_lr is None else local_lr, local_steps, batch_size)
+
+
+def _uphill(w: Params, g: Params, rho: Scalar) -> Params:
+    """w + rho g / ||g||, with 0/0 = 0."""
+    norm = jnp.linalg.norm(ravel_pytree(g)[0])
+    step = rho / jnp.where(norm > 0, norm, 1.0)
+    moved: Params = jax.tree.map(lambda w, g: w + step * g, w, g)
+    return moved
 
 
 def _few_records(w: Vector, data: ClientData) -> bool:

@@ -33,6 +33,8 @@ def plan_command(file: File, set: Set = None, json: Json = False) -> None:
     plan, resolved = point.plan, point.answer
     facts = {"file": str(file), "rounds": plan.rounds, "cohort": str(plan.cohort), "trust": resolved.trust}
     result = facts | dict(resolved.summary)
+    if config.ruled:
+        result["rules"] = [each.row for each in config.ruled]
     certificate = resolved.certificate if point.seed is None else point.certificate  # with what a given seed means
     show_with_certificate(f"Plan of {file}", result, certificate, as_json=json)
 

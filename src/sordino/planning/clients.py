@@ -42,7 +42,7 @@ def resolve_clients(plan: Arguments, population: Population) -> ResolvedPlan:
     require(clients_add_it or not method.privacy.remembers_noise, "trust", trust, remedy)
     if plan.private:
         _require_consistent(plan, population, method)
-    views = client_views(plan, method, event, clients)
+    views = client_views(plan, method, mechanism, event, clients)
     certificate = _certificate(plan, population, views, event)
     beside, about_step_size = _side_release(plan, population, method, event, certificate)
     warnings = (*about_step_size, *method.warnings(), *about_noise(plan, clients), *about_sums(plan, clients))
@@ -102,8 +102,9 @@ def _noise(plan: Arguments, population: Population) -> tuple[Mechanism, Event, M
         return message if side is None else Composed((message, mechanism.side_cost(side)))
 
     length = plan.method.privacy.message_parts * population.d
-    terms = plan.cohort.capacity(population.clients)
-    context = NoiseContext(bound, plan.relation, length, plan.trust, terms, _target(plan, population), round_cost)
+    terms, fewest = plan.cohort.capacity(population.clients), plan.cohort.fewest(population.clients)
+    target = _target(plan, population)
+    context = NoiseContext(bound, plan.relation, length, plan.trust, terms, fewest, target, round_cost)
     mechanism = plan.noise.calibrate(context)
     return mechanism, round_cost(mechanism), plan.noise.figures(mechanism, context)
 
