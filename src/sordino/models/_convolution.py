@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections.abc import Callable
 from typing import TypeAlias
 
 import jax
@@ -30,6 +31,19 @@ Array: TypeAlias = jax.Array
 
 def conv2d(x: Array, kernel: Array, bias: Array | None = None, *, stride: int = 1, padding: int = 0) -> Array:
     """[C, H, W, N] with `padding` zeros on each side, kernel [kh, kw, C, O] -> [O, H', W', N]."""
+    return conv2d_by(_product, x, kernel, bias, stride=stride, padding=padding)
+
+
+def conv2d_by(
+    product: Callable[[Array, Array], Array],
+    x: Array,
+    kernel: Array,
+    bias: Array | None = None,
+    *,
+    stride: int = 1,
+    padding: int = 0,
+) -> Array:
+    """`conv2d` by a product of one's own of the kernel [O, inputs] and the patches [inputs, places]."""
     kh, kw, channels, outputs = kernel.shape
     require(padding >= 0, "padding", padding, "must not be negative")
     require(x.shape[0] == channels, "shape of x", x.shape, f"the kernel takes [{channels}, height, width, records]")
@@ -37,7 +51,7 @@ def conv2d(x: Array, kernel: Array, bias: Array | None = None, *, stride: int = 
     x = jnp.pad(x, ((0, 0), sides, sides, (0, 0)))
     require(x.shape[1] >= kh and x.shape[2] >= kw, "shape of x", x.shape, f"images must be at least {kh} x {kw}")
     patches = _windows(_windows(x, kw, stride, axis=2), kh, stride, axis=2)  # [kh, kw, C, H', W', N]
-    out = _product(kernel.reshape(-1, outputs).T, patches.reshape(kh * kw * channels, -1))
+    out = product(kernel.reshape(-1, outputs).T, patches.reshape(kh * kw * channels, -1))
     out = out.reshape(outputs, *patches.shape[3:])
     return out if bias is None else out + bias[:, None, None, None]
 
