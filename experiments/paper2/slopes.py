@@ -3,8 +3,8 @@
 Each case of `slope_cases` is a problem with a known minimiser. One of n, M, d and epsilon varies at a time; the slope
 of log excess risk against its logarithm, with its 95 % interval, stands beside the theorem's. Then the rounds that
 Noisy MB-SGD and its accelerated form need to reach the same risk with the same total privacy. Writes
-results/paper2/slopes.json and figures. With words, only the cases with one of them in their names run again, and all
-other rows of the file stay, with the commit that made them.
+results/paper2/slopes.json and figures, after each case: rows that are not made again stay, with the commit that made
+them. With words, only the cases with one of them in their names run, and the comparison of rounds for the word rounds.
 """
 
 from __future__ import annotations
@@ -225,9 +225,11 @@ def plot_rounds(found: dict[str, Any]) -> None:
 
 
 def main(words: list[str]) -> None:
-    """All cases, or those with one of the words in their names; each is written as soon as it is there."""
+    """All cases, or those with one of the words in their names."""
     made = provenance(" ".join(["python -m experiments.paper2.slopes", *words]))
-    before = json.loads(RESULT.read_text()) if words else {"rows": [], "rounds": None}
+    before = json.loads(RESULT.read_text())
+    for row in before["rows"]:
+        row.setdefault("commit", before["provenance"]["commit"])
     done = {case.name: [row for row in before["rows"] if row["row"] == case.name] for case in CASES}
     result = {
         "name": "slopes",
@@ -235,16 +237,21 @@ def main(words: list[str]) -> None:
         "guarantees": [],
         "provenance": made,
     }
+
+    def write() -> None:
+        rows = [row for name in done for row in done[name]]
+        made["earlier_commits"] = sorted({row["commit"] for row in rows} - {made["commit"]})
+        RESULT.write_text(json.dumps(result | {"rows": rows, "rounds": before["rounds"]}, indent=1) + "\n")
+        plot([row for row in rows if "values" in row])
+
     for case in CASES:
         if not words or any(word in case.name for word in words):
             done[case.name] = rows_of(case, made["commit"])
-            rows = [row for name in done for row in done[name]]
-            RESULT.write_text(json.dumps(result | {"rows": rows, "rounds": before["rounds"]}, indent=1) + "\n")
-    found = before["rounds"] or rounds_needed()
-    rows = [row for name in done for row in done[name]]
-    plot(rows)
-    plot_rounds(found)
-    RESULT.write_text(json.dumps(result | {"rows": rows, "rounds": found}, indent=1) + "\n")
+            write()
+    if not words or "rounds" in words:
+        before["rounds"] = rounds_needed()
+        plot_rounds(before["rounds"])
+    write()
 
 
 if __name__ == "__main__":
