@@ -45,6 +45,7 @@ lipschitz = 2.0
 radius = 1.5
 step_size = "theorem-2.2"
 batch_size = "theorem-2.2"
+smoothness = "theorem-2.2"
 [privacy]
 trust = "local"
 epsilon = 1.0
