@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sordino.data import load
 from sordino.deploy.records import read_records
 from sordino.deploy.settings import DataSection, read_node_file, read_server_file
 from sordino.errors import InvalidInput
 from sordino.types import Relation, Unit
 from sordino.words import Measure
+from tests import patients
 
 NODE = """\
 name = "east"
@@ -187,6 +189,24 @@ def test_records_of_all_kinds_of_files_are_the_same(tmp_path: Path) -> None:
         assert y.tolist() == [0, 1]
 
 
+def test_a_table_with_words_is_read_as_a_run_reads_it(tmp_path: Path) -> None:
+    patients.write(tmp_path / "records.csv")
+    told = {"ignore": ["", "clinic"], "encoding": "latin-1", **patients.OPTIONS}
+    told = {name: value for name, value in told.items() if name not in ("client", "test_share")}
+    found = read_records(section(**told), tmp_path)
+    local = load(f"csv:{tmp_path / 'records.csv'}", **told)
+    np.testing.assert_array_equal(found.x, local.x)
+    np.testing.assert_array_equal(found.y, local.y)
+
+
+def test_options_of_tables_are_not_for_arrays(tmp_path: Path) -> None:
+    np.savez(tmp_path / "records.npz", x=np.ones((2, 2)), label=np.array([0, 1]))
+    error = refusal(
+        tmp_path, lambda folder: read_records(section(file="records.npz", features=["x"], ignore=["y"]), folder)
+    )
+    assert error.field == "data.ignore"
+
+
 def test_columns_are_taken_in_the_order_of_the_file_that_names_them(tmp_path: Path) -> None:
     (tmp_path / "records.csv").write_text(TABLE)
     assert read_records(section(features=["weight", "age"]), tmp_path).x.tolist() == [[2.5, 1], [40, -3]]
@@ -214,6 +234,10 @@ RECORD_MISTAKES: list[tuple[str, dict[str, Any], str, str]] = [
     ("age,weight,label\n", {}, "data.file", "records.csv"),
     ("", {}, "data.file", "records.csv"),
     (TABLE.replace("-3", '"-3'), {}, "data.file", "records.csv"),
+    (TABLE, {"labels": ["well", "ill", "dead"]}, "labels", "dead"),
+    (TABLE, {"ranges": {"height": [0, 1]}}, "ranges", "height"),
+    (TABLE, {"encoding": "klingon"}, "encoding", "klingon"),
+    (TABLE.replace("age", "split"), {}, "columns", "split"),
 ]
 
 

@@ -69,6 +69,21 @@ def test_no_divergence_of_the_true_sums_exceeds_the_bound(s, n):
     assert exceeded
 
 
+@pytest.mark.parametrize(("s", "n", "shift"), [(0.3, 4, 1), (0.5, 3, 2), (0.7, 4, 3), (1.0, 2, 3)])
+@pytest.mark.parametrize("delta", [1e-2, 1e-6])
+def test_the_true_epsilon_is_below_the_certified_one(s, n, shift, delta):
+    """delta(epsilon) = sum max(0, P - e^epsilon Q), exactly; fewer shares than are counted would show."""
+    certified = epsilon_of(secure_sum_event(shift, s, n, 1), delta)
+    assert hockey_stick(law_of_sum(s, n), shift, certified) <= delta
+    counted = epsilon_of(secure_sum_event(shift, 3 * s, n, 1), delta)
+    assert hockey_stick(law_of_sum(s, n), shift, counted) > delta
+
+
+def hockey_stick(law, shift, epsilon):
+    middle, factor = len(law) // 2, mp.exp(epsilon)
+    return mp.fsum(max(mpf(0), law[y] - factor * law[y - shift]) for y in range(middle - 60, middle + 61))
+
+
 def test_coordinates_add_up():
     """Two coordinates that move by 1, one that moves by 2, and one that stays."""
     s, n, order = 0.5, 3, mpf(2)

@@ -34,7 +34,7 @@ GRID = (
 
 @pytest.fixture(scope="module")
 def home(run, tmp_path_factory) -> Path:
-    """A run, a sweep, a damaged run and something else; the files of a comparison beside them."""
+    """A run, a sweep, a comparison, a damaged run and something else."""
     home = tmp_path_factory.mktemp("runs")
     run_into(home / "alone", rounds=2)
     shutil.copytree(home / "alone", home / "broken")
@@ -56,8 +56,11 @@ def report(path: Path, *, public: bool = False) -> str:
 
 def test_a_line_for_each(home):
     found = {each.name: each for each in list_runs(home)}
-    assert {name: each.kind for name, each in found.items()} == {"alone": "run", "broken": "damaged", "swept": "sweep"}
-    alone, swept = found["alone"], found["swept"]
+    kinds = {"alone": "run", "broken": "damaged", "cmp": "comparison", "swept": "sweep"}
+    assert {name: each.kind for name, each in found.items()} == kinds
+    alone, swept, compared = found["alone"], found["swept"], found["cmp"]
+    assert (compared.done, compared.planned, compared.finished) == (4, 4, True)
+    assert (compared.method, compared.epsilon) == ("fedavg", "8.000")
     assert (alone.done, alone.planned, alone.finished, alone.against) == (2, 2, True, "model user")
     assert (swept.done, swept.planned, swept.finished, swept.method) == (4, 4, True, "fedavg")
     assert "model user" in alone.epsilon_of
@@ -68,7 +71,7 @@ def test_the_command(home, run, monkeypatch):
     said = run("runs", str(home)).stdout
     assert max(map(len, said.splitlines())) <= 80
     listed = json.loads(run("runs", str(home), "--json").stdout)["runs"]
-    assert [each["name"] for each in listed] == ["alone", "broken", "swept"]
+    assert [each["name"] for each in listed] == ["alone", "broken", "cmp", "swept"]
     assert "is no folder" in run("runs", str(home / "cfg.toml"), code=2).stderr
 
 
@@ -93,6 +96,18 @@ def test_the_report_of_a_comparison(home):
     assert 'class="bars"' not in report(home / "cmp", public=True)
     for path in (home / "cmp" / "comparison.json", *(home / "cmp").glob("table.*"), *(home / "cmp").glob("*.png")):
         assert path.stat().st_mode & 0o077 == 0
+
+
+def test_a_comparison_that_goes_on(home, tmp_path):
+    copy = shutil.copytree(home / "cmp", tmp_path / "runs" / "cmp")
+    board = Board(copy.parent)
+    assert board.listed()[0].finished
+    (copy / "comparison.json").unlink()
+    shutil.rmtree(copy / "b")
+    (listed,) = board.listed()
+    assert (listed.kind, listed.done, listed.planned, listed.going) == ("comparison", 2, 0, True)
+    with pytest.raises(InvalidInput, match="has not ended"):
+        report(copy)
 
 
 def test_kinds_do_not_mix(home):

@@ -14,7 +14,8 @@ from scipy import stats
 
 import sordino as so
 from sordino.bounding import clip
-from sordino.mechanisms.secure_sum import hadamard, modulo, norm_squared, rotate, rotate_back, secure_sum
+from sordino.errors import LARGEST_SEED
+from sordino.mechanisms.secure_sum import SIGNS, hadamard, modulo, norm_squared, rotate, rotate_back, secure_sum
 from sordino.privacy import epsilon_of
 from sordino.privacy.audit import audit
 from sordino.rounds.auditing import audit_release
@@ -128,6 +129,9 @@ HARD = {  # vectors whose rounding is as long as can be: fractions of one half, 
     "all": lambda d: jnp.full(d, 1 / math.sqrt(d)),
     "nothing": lambda d: jnp.zeros(d),
     "too long": lambda d: jnp.full(d, 3.0),
+    "far too long": lambda d: jnp.full(d, 1e30),
+    "infinite": lambda d: jnp.full(d, jnp.inf),
+    "no number": lambda d: jnp.zeros(d).at[2].set(jnp.nan),
 }
 
 
@@ -143,6 +147,13 @@ def test_nothing_longer_than_the_declared_sensitivity_leaves(hard, bits):
         other = np.asarray(jax.vmap(mechanism.encode, (0, None))(keys[::-1], -vector), np.int64)
         assert (z**2).sum(axis=1).max() <= mechanism.lattice.norm_squared
         assert ((z - other) ** 2).sum(axis=1).max() <= 4 * mechanism.lattice.norm_squared * (1 + 1e-12)
+
+
+def test_the_signs_of_the_rotation_do_not_depend_on_a_run():
+    """Whoever knows them knows nothing of rounding and noise, whose keys are those of the run."""
+    assert SIGNS > LARGEST_SEED
+    one, other = (MECHANISM.encode(jax.random.key(seed), VECTORS[0]) for seed in (0, 1))
+    assert int(jnp.max(jnp.abs(one - other))) == 1  # the same rotated vector, rounded otherwise
 
 
 def test_the_sensitivity_is_nearly_reached():

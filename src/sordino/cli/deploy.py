@@ -263,7 +263,7 @@ def _resumable(found: ServerPlace, name: str) -> Iterator[None]:
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
         begun = name in [folder.name for folder in found.studies()]
-        stopped(f"stopped; what is done is kept, go on with: {resume}" if begun else "stopped before the study began")
+        stopped(f"what is done is kept, go on with: {resume}" if begun else "the study has not begun")
 
 
 def _report(found: ServerPlace, name: str | None, *, as_json: bool) -> None:

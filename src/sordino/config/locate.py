@@ -83,6 +83,21 @@ def literal_value(text: str) -> Any:
         return tomlkit.item(text.strip())
 
 
+# What a value must be, by pydantic's name for the mistake.
+KINDS = {
+    "string_type": "must be text, in quotes",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "list_type": "must be a list, in brackets",
+    "dict_type": "must be a table, in braces",
+}
+
+
 @contextmanager
 def located(source: Source, file: File, *sections: str) -> Iterator[None]:
     """Add the file, and the line where the value stands, to errors from code that works on these sections."""
@@ -147,7 +162,7 @@ def invalid_input(error: ValidationError, source: Source, model: type[File]) -> 
         return InvalidInput(place, None, "is missing: add it")
     if first["type"] == "model_type":
         return InvalidInput(place, first["input"], "must be a table: write its keys below a line [section]")
-    return InvalidInput(place, first["input"], first["msg"].lower())
+    return InvalidInput(place, first["input"], KINDS.get(first["type"]) or first["msg"].lower())
 
 
 def _remedy_for_unknown(section: str, key: str, model: type[File]) -> str:

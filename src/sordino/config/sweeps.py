@@ -22,7 +22,7 @@ from sordino.config.locate import Source, invalid_input, read
 from sordino.config.rules import Resolved, resolve_rules
 from sordino.config.rules import takes_list as constant_takes_list
 from sordino.config.schema import File, file_model, takes_list
-from sordino.errors import InvalidInput
+from sordino.errors import InvalidInput, require
 
 if TYPE_CHECKING:
     from sordino.tasks import Task
@@ -124,6 +124,8 @@ def variations(values: Values, takes_list: Callable[[str, str], bool]) -> list[V
     for place, value in _leaves(values):
         if isinstance(value, dict):
             grids[place] = _choices(place, value["grid"])
+            twice = next((each for each in grids[place] if grids[place].count(each) > 1), None)
+            require(twice is None, ".".join(place), grids[place], f"{twice} stands there twice: name each value once")
         elif isinstance(value, list) and len(place) == 2 and not takes_list(*place):
             lists[place] = _choices(place, value)
     lengths = {len(choices) for choices in lists.values()}

@@ -1,6 +1,6 @@
 """The records of one node: a .csv, .npz or .parquet file with named columns, read as `sordino run` reads them.
 
-A node takes numbers alone, and counts nothing: words would have to be counted, and would give the nodes other shapes.
+A node counts nothing: words must be declared, since two nodes could count different ones and so have other shapes.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from numpy.typing import NDArray
 from sordino.data._arrow import as_table, read_parquet
 from sordino.data._csv import read_csv
 from sordino.data._declared import Declared
+from sordino.data._from_table import SPLIT
 from sordino.data._labels import Classes
 from sordino.data._table import Table
 from sordino.data.in_memory import features_of, require_length, values_of
-from sordino.data.reading import Word
 from sordino.deploy.settings import DataSection
 from sordino.errors import InvalidInput, require
 
-TABLES = {".csv": read_csv, ".parquet": read_parquet}
+OF_TEXT = {"encoding", "delimiter"}
+OF_TABLES = {"ignore", "labels", "categories", "ranges", "missing"}
 
 
 class OwnRecords(NamedTuple):
@@ -36,6 +37,9 @@ def read_records(section: DataSection, folder: Path) -> OwnRecords:
     """The records that a file's [data] names; a relative path starts at the folder of that file."""
     path = folder / Path(section.file).expanduser()
     require(path.is_file(), "data.file", str(path), "no such file: name a .csv, .npz or .parquet file")
+    require(path.suffix in (".csv", ".parquet", ".npz"), "data.file", str(path), "is none of .csv, .parquet, .npz")
+    if path.suffix != ".csv":
+        _require_left_out(section, OF_TEXT, "is for .csv files")
     if path.suffix == ".npz":
         arrays = _npz(path)
         one = section.features[0] if section.features is not None and len(section.features) == 1 else ""
@@ -43,9 +47,10 @@ def read_records(section: DataSection, folder: Path) -> OwnRecords:
             return _of_arrays(section, path, arrays, one)
         wanted = arrays if section.features is None else [section.label, *section.features]
         return _of_table(section, as_table(str(path), {name: arrays[name] for name in wanted if name in arrays}))
-    require(path.suffix in TABLES, "data.file", str(path), f"is none of {', '.join(TABLES)}, .npz")
     try:
-        return _of_table(section, TABLES[path.suffix](str(path)))
+        if path.suffix == ".parquet":
+            return _of_table(section, read_parquet(str(path)))
+        return _of_table(section, read_csv(str(path), encoding=section.encoding, delimiter=section.delimiter))
     except InvalidInput as error:
         raise InvalidInput(
             "data.file" if error.field in ("csv", "parquet") else error.field, error.value, error.remedy
@@ -53,15 +58,30 @@ def read_records(section: DataSection, folder: Path) -> OwnRecords:
 
 
 def _of_table(section: DataSection, table: Table) -> OwnRecords:
-    reading = Declared(section.label, features=section.features, classes=section.classes).settle(table)
-    words = [feature.name for feature in reading.features if isinstance(feature, Word)]
-    remedy = "holds words: write numbers, one column of 0 and 1 for each category, the same way on every node"
-    require(not words, f"{table.source}: column", ", ".join(words), remedy)
+    remedy = "a node trains on all of its records: leave out those for testing, and this column"
+    require(SPLIT not in table.columns, f"{table.source}: columns", SPLIT, remedy)
+    named = section.labels is not None
+    remedy = f"there are {section.classes} classes: name each of them once"
+    require(section.labels is None or len(section.labels) == section.classes, "labels", section.labels, remedy)
+    reading = Declared(
+        section.label,
+        features=section.features,
+        ignore=section.ignore,
+        labels=section.labels,
+        classes=None if named else section.classes,
+        categories=section.categories,
+        ranges=section.ranges,
+        missing=section.missing,
+    ).settle(table)
+    remedy = "holds words: declare them, categories = { COLUMN = [...] }, the same way on every node"
+    require(not reading.counted, f"{table.source}: column", ", ".join(reading.counted), remedy)
+    reading.warn_of_cuts(table)
     return OwnRecords(reading.x(table), reading.y(table))
 
 
 def _of_arrays(section: DataSection, path: Path, arrays: dict[str, NDArray[Any]], name: str) -> OwnRecords:
     """Records of any shape, in one array."""
+    _require_left_out(section, OF_TABLES, f"is for columns, and {name} is one array of all features")
     known = f"no such array in {path}: use one of {', '.join(arrays)}"
     require(section.label in arrays, "data.label", section.label, known)
     x, labels = (
@@ -70,6 +90,11 @@ def _of_arrays(section: DataSection, path: Path, arrays: dict[str, NDArray[Any]]
     )
     require_length(f"{path}: {section.label}", labels, len(x))
     return OwnRecords(x.astype(np.float32), Classes(section.classes).of(f"{path}: {section.label}", labels))
+
+
+def _require_left_out(section: DataSection, options: set[str], why: str) -> None:
+    for option, given in section.model_dump(include=options, exclude_defaults=True).items():
+        raise InvalidInput(f"data.{option}", given, f"{why}: leave it out")
 
 
 def _npz(path: Path) -> dict[str, NDArray[Any]]:

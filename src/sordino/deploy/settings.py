@@ -39,6 +39,13 @@ class DataSection(Section):
     label: str = "label"  # the column, or the array of an .npz, with labels 0, 1, ..., classes - 1
     features: list[str] | None = None  # columns; all others where it is left out. One array of an .npz: ["x"]
     classes: Annotated[int, Field(ge=2)]
+    ignore: list[str] = []  # from here on as in a run file, and not for .npz
+    labels: list[str | int] | None = None
+    categories: dict[str, list[str | int]] | None = None
+    ranges: dict[str, list[float]] | None = None
+    missing: dict[str, float | str] | None = None
+    encoding: str = "utf-8"  # with the delimiter, of a .csv
+    delimiter: str = ","
 
 
 class ServerSection(Section):

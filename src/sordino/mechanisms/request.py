@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from sordino.errors import InvalidInput, require
 from sordino.privacy.calibration import Target
 from sordino.types import Bounder, Draws, Event, Mechanism, Relation, Trust
@@ -60,6 +62,9 @@ class NoiseRequest:
         return {}
 
 
+Number = int | float | np.floating
+
+
 @dataclass(frozen=True)
 class ScaledRequest(NoiseRequest):
     """Noise in proportion to the sensitivity, calibrated to (epsilon, delta) over all rounds or given."""
@@ -70,10 +75,9 @@ class ScaledRequest(NoiseRequest):
         remedy = "give either epsilon (with delta) or noise_multiplier, not both and not neither"
         require((epsilon is None) != (self.noise_multiplier is None), "epsilon", epsilon, remedy)
         require(epsilon is None or delta is not None, "delta", delta, "give delta with epsilon")
-        positive = self.noise_multiplier is None or self.noise_multiplier > 0
-        require(
-            positive, "noise_multiplier", self.noise_multiplier, "must be positive; for no noise use mechanism none"
-        )
+        given: object = self.noise_multiplier
+        positive = given is None or (isinstance(given, Number) and not isinstance(given, bool) and float(given) > 0)
+        require(positive, "noise_multiplier", given, "must be a positive number; for no noise use mechanism none")
 
 
 class MessageRequest(NoiseRequest):

@@ -32,7 +32,7 @@ from sordino.pytrees import pytree
 from sordino.types import Event, Key, Limited, Mechanism, Message, Relation, Scalar, Unit, Vector
 
 TRIES = 32  # of rounding; then towards zero, which makes no vector longer
-SIGNS = 0x5EC0_A99E  # public
+SIGNS = 0x5EC0_A99E_5EC0_A99E  # public; beyond the seeds that a person can give
 
 
 @pytree

@@ -30,6 +30,7 @@ from sordino.models.model import from_loss as from_loss
 from sordino.models.model import linear_of as linear_of
 from sordino.models.model import shapes_of as shapes_of
 from sordino.models.model import weighted_mean as weighted_mean
+from sordino.models.pytorch import from_torch as from_torch
 from sordino.models.resnet20 import resnet20 as resnet20
 
 MODELS: dict[str, Callable[..., Model]] = {

@@ -78,7 +78,8 @@ def flat(model: Model, key: Key) -> tuple[Vector, Callable[[Vector], Params]]:
     require(bool(leaves), "init", params, "return at least one array of parameters")
     for path, leaf in jax.tree.leaves_with_path(params):
         dtype = getattr(leaf, "dtype", type(leaf).__name__)
-        require(dtype == jnp.float32, f"parameter {jax.tree_util.keystr(path)}", str(dtype), "return float32 arrays")
+        name = f"parameter {jax.tree_util.keystr(path)}" if path else "parameters"
+        require(dtype == jnp.float32, name, str(dtype), "return float32 arrays")
     return ravel_pytree(params)
 
 

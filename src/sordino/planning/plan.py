@@ -30,6 +30,8 @@ class Plan(Arguments):
 
     def resolve(self, population: Population) -> ResolvedPlan:
         """Calibrate the noise and certify, for this population."""
+        known = isinstance(population, Population)
+        require(known, "population", type(population).__name__, "give what may be known of a task, task.population")
         places = self.cohort.capacity(population.clients)
         remedy = f"there are only {population.clients} clients: ask for at most as many"
         require(places <= population.clients, "cohort", str(self.cohort), remedy)

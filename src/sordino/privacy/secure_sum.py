@@ -175,6 +175,8 @@ def lattice_for(
         finest, coarsest = (finest, middle) if fits(lattice(middle)) else (middle, coarsest)
     found = lattice(coarsest)
     if not fits(found) or found.lengthened(bound) > LARGEST_LOSS:
-        remedy = f"sums of {n} messages of {dim} coordinates with this noise need more: use more bits"
+        remedy = (
+            f"too coarse for sums of {n} messages of {dim} coordinates with this noise: use more bits, or less noise"
+        )
         raise InvalidInput("bits", bits, remedy)
     return found

@@ -34,7 +34,7 @@ class Records(NamedTuple):
     client: jax.Array | None = None  # the client of each start and size; None: start[i] and size[i] are client i's
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Task:
     """What is learnt, by whom, from which records."""
 
@@ -65,6 +65,15 @@ class Task:
         require(apart, "clients", self.name, remedy)
         self._require_labels("y", self.data.y, len(self.data.x))
         self._require_labels("y_test", self.data.y_test, len(self.data.x_test))
+
+    def __repr__(self) -> str:
+        data, least = self.data, int(self.data.size.min())
+        sizes = f"{least} to {self.largest}" if least < self.largest else str(least)
+        shape = "x".join(map(str, np.shape(data.x)[1:])) or "1"
+        return (
+            f"Task {self.name}: {self.clients} clients with {sizes} records of {shape} features, "
+            f"{data.classes or 'no'} classes, {len(data.x_test)} test records, model {self.model.name}"
+        )
 
     def _require_labels(self, name: str, labels: NDArray[Any], records: int) -> None:
         """Every record has a label and, where there are classes, each label is one of them."""
