@@ -3,8 +3,8 @@
 Each case of `slope_cases` is a problem with a known minimiser. One of n, M, d and epsilon varies at a time; the slope
 of log excess risk against its logarithm, with its 95 % interval, stands beside the theorem's. Then the rounds that
 Noisy MB-SGD and its accelerated form need to reach the same risk with the same total privacy. Writes
-results/paper2/slopes.json and figures. With words, only the cases with one of them in their names run again, and all
-other rows of the file stay, with the commit that made them.
+results/paper2/slopes.json and figures, after each row: rows that are not made again stay, with the commit that made
+them. With words, only the cases with one of them in their names run, and the comparison of rounds for the word rounds.
 """
 
 from __future__ import annotations
@@ -167,24 +167,27 @@ def rounds_needed(seeds: Iterable[int] = range(5)) -> dict[str, Any]:
     return {"grid": list(grid), "risk": curves, "target": target, "rounds": needed}
 
 
-def rows_of(case: Case, made_at: str) -> list[dict[str, Any]]:
-    """A row for each quantity of a case, with the risk at every value."""
-    rows = []
-    for name, values in case.values.items():
-        settings = [{**case.base, name: value} for value in values]
-        measured = [excess(case, setting) for setting in settings]
-        x = [answering(case, int(value))[1].mean if name == "M" else value for value in values]
-        centre, low, high = slope(tuple(x), measured)
-        bounds = np.log([bound(case, setting) for setting in settings])
-        expected = float(stats.linregress(np.log(x), bounds).slope)
-        row = {"row": case.name, "column": name, "paper": case.theory[name], "mean": round(centre, 3), "std": None}
-        more = {"ci95": round((high - low) / 2, 3), "with_logarithms": round(expected, 3), "values": [*map(float, x)]}
-        risk = {"risk": [float(some.mean()) for some in measured]}
-        rounds = {"rounds": [case.choose(setting).rounds for setting in settings]}
-        seeds = list(DATA_SEEDS if case.population else NOISE_SEEDS)
-        rows.append(row | more | risk | rounds | {"seeds": seeds, "commit": made_at})
-        print(json.dumps(rows[-1]), flush=True)
-    return rows
+def row_of(case: Case, name: str, made_at: str) -> dict[str, Any]:
+    """The slope over one quantity, with the risk at every value."""
+    settings = [{**case.base, name: value} for value in case.values[name]]
+    measured = [excess(case, setting) for setting in settings]
+    x = [answering(case, int(value))[1].mean if name == "M" else float(value) for value in case.values[name]]
+    centre, low, high = slope(tuple(x), measured)
+    expected = float(stats.linregress(np.log(x), np.log([bound(case, setting) for setting in settings])).slope)
+    return {
+        "row": case.name,
+        "column": name,
+        "paper": case.theory[name],
+        "mean": round(centre, 3),
+        "std": None,
+        "ci95": round((high - low) / 2, 3),
+        "with_logarithms": round(expected, 3),
+        "values": x,
+        "rounds": [case.choose(setting).rounds for setting in settings],
+        "risk": [float(some.mean()) for some in measured],
+        "seeds": list(DATA_SEEDS if case.population else NOISE_SEEDS),
+        "commit": made_at,
+    }
 
 
 def plot(rows: list[dict[str, Any]]) -> None:
@@ -225,26 +228,40 @@ def plot_rounds(found: dict[str, Any]) -> None:
 
 
 def main(words: list[str]) -> None:
-    """All cases, or those with one of the words in their names; each is written as soon as it is there."""
+    """All cases, or those with one of the words in their names."""
     made = provenance(" ".join(["python -m experiments.paper2.slopes", *words]))
-    before = json.loads(RESULT.read_text()) if words else {"rows": [], "rounds": None}
-    done = {case.name: [row for row in before["rows"] if row["row"] == case.name] for case in CASES}
+    before = json.loads(RESULT.read_text())
+    for row in before["rows"]:
+        row.setdefault("commit", before["provenance"]["commit"])
+    done = {(row["row"], row["column"]): row for row in before["rows"]}
     result = {
         "name": "slopes",
         "metric": "slope of log excess risk; ci95 is half of its 95 % interval; paper is the theorem's exponent",
         "guarantees": [],
         "provenance": made,
     }
-    for case in CASES:
-        if not words or any(word in case.name for word in words):
-            done[case.name] = rows_of(case, made["commit"])
-            rows = [row for name in done for row in done[name]]
-            RESULT.write_text(json.dumps(result | {"rows": rows, "rounds": before["rounds"]}, indent=1) + "\n")
-    found = before["rounds"] or rounds_needed()
-    rows = [row for name in done for row in done[name]]
-    plot(rows)
-    plot_rounds(found)
-    RESULT.write_text(json.dumps(result | {"rows": rows, "rounds": found}, indent=1) + "\n")
+
+    def write() -> None:
+        rows = [done[case.name, name] for case in CASES for name in case.values if (case.name, name) in done]
+        made["earlier_commits"] = sorted({row["commit"] for row in rows} - {made["commit"]})
+        RESULT.write_text(json.dumps(result | {"rows": rows, "rounds": before["rounds"]}, indent=1) + "\n")
+        plot([row for row in rows if "values" in row])
+
+    for name in (
+        "n",
+        "M",
+        "epsilon",
+        "d",
+    ):  # the quantities in turn, so that a run that is stopped has some of each case
+        for case in CASES:
+            if name in case.values and (not words or any(word in case.name for word in words)):
+                done[case.name, name] = row_of(case, name, made["commit"])
+                print(json.dumps(done[case.name, name]), flush=True)
+                write()
+    if not words or "rounds" in words:
+        before["rounds"] = rounds_needed()
+        plot_rounds(before["rounds"])
+    write()
 
 
 if __name__ == "__main__":

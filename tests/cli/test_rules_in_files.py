@@ -45,6 +45,7 @@ lipschitz = 2.0
 radius = 1.5
 step_size = "theorem-2.2"
 batch_size = "theorem-2.2"
+smoothness = "theorem-2.2"
 [privacy]
 trust = "local"
 epsilon = 1.0
@@ -159,3 +160,15 @@ def test_the_command_lists_shows_and_computes(run) -> None:
     run("rules", "paper4-theorem-1", "alpha", code=2)
     run("rules", "paper4-theorem-99", code=2)
     run(*call, "beta=0.4", code=2)
+
+
+def test_a_plan_says_how_far_it_is_from_minimax(written, run) -> None:
+    path = str(written(MB))
+    plan = json.loads(run("plan", path, "--json").stdout)
+    assert plan["minimax"] == pytest.approx(2 * 1.5 * 3 / (1.0 * 400 * 2))  # L D sqrt(d) / (epsilon n sqrt(N))
+    noise = plan["each_client"][0]["noise_std"]
+    V = (4 * 4 / plan["each_client"][0]["batch"] + 9 * noise**2) / 4
+    assert plan["risk_bound"] == pytest.approx(1.5 * (V / plan["rounds"]) ** 0.5, rel=1e-6)
+    assert plan["distance_to_minimax"] == pytest.approx(plan["risk_bound"] / plan["minimax"])
+    some = json.loads(run("plan", path, "--set", "run.cohort=unreliable:2-4", "--json").stdout)
+    assert "minimax" not in some
