@@ -17,10 +17,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from bench import extrapolation, noise, privacy_core, training
+from bench import extrapolation, flower, noise, privacy_core, training
 from bench.timing import Bench, Row
 
-BENCHES: list[Bench] = [*privacy_core.BENCHES, *training.BENCHES, *noise.BENCHES, *extrapolation.BENCHES]
+ROOMS = (privacy_core, training, noise, extrapolation, flower)
+BENCHES: list[Bench] = [bench for room in ROOMS for bench in room.BENCHES]
 PACKAGES = ("sordino", "jax", "jaxlib", "numpy", "scipy", "dp-accounting", "jax-privacy")
 
 

@@ -34,7 +34,7 @@ from sordino.deploy.node import Node
 from sordino.deploy.server import Server
 from sordino.deploy.server_study import ServerStudy
 from sordino.deploy.settings import read_server_file
-from sordino.deploy.wire import MAGIC
+from sordino.deploy.wire import MAGIC, arrays_size
 
 DEADLINE = 120.0
 RECORDS, HIDDEN = 20, 500
@@ -148,12 +148,12 @@ def measured(nodes: int, parameters: int, rounds: int) -> dict[str, list[float]]
 
         def told(kept: ServerStudy) -> None:
             if len(kept.lines) > len(seconds["bare"]) and kept.done <= rounds + 1:
-                size = kept.study.request_size
+                size = arrays_size(kept.study.request)
                 seconds["study"].append(kept.lines[-1].seconds)
                 seconds["bare"].append(bare(exchange, size, short=False))
                 seconds["bare_short_waits"].append(bare(exchange, size, short=True))
 
-        Server(read_server_file(folder / "server.toml"), folder, exchange, told=told).begin(file, "bench")
+        Server(read_server_file(folder / "server.toml"), folder, exchange, watch=told).begin(file, "bench")
     return {name: each[1:] for name, each in seconds.items()}  # the first round compiles
 
 

@@ -17,7 +17,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
-GENERATED = {"results.md", "commands.md"}  # from results/ and from the commands' own help: other tests compare them
+GENERATED = {
+    "results.md",
+    *(f"paper{k}.md" for k in range(5)),
+    "commands.md",
+}  # from results/ and from the commands' own help: other tests compare them
 
 COMMENT = r"(?:^<!-- (?P<word>[a-z ]+): (?P<value>[^\n]*) -->\n)?"
 BLOCK = re.compile(COMMENT + r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)

@@ -1,5 +1,6 @@
 """The public names: `lazy_loader` reads them from here at run time, type checkers read their types."""
 
+from . import rules as rules
 from .algorithms.ac_sa import accelerated_mb_sgd as accelerated_mb_sgd
 from .algorithms.dp_sgd import dp_sgd as dp_sgd
 from .algorithms.error_feedback import error_feedback as error_feedback
@@ -20,6 +21,8 @@ from .mechanisms import none as none
 from .mechanisms import privunit as privunit
 from .mechanisms import qtdl as qtdl
 from .mechanisms import scalar_dp as scalar_dp
+from .mechanisms import secure_sum as secure_sum
+from .mechanisms import truncated_laplace as truncated_laplace
 from .planning import plan as plan
 from .privacy import Budget as Budget
 from .privacy import Certificate as Certificate

@@ -61,6 +61,11 @@ class BudgetExceeded(SordinoError):
     """The next release would spend more than the budget allows; nothing was released."""
 
 
+def one_line(text: object) -> str:
+    """A text of somebody else, in one line: line breaks, control characters and the like are written as Python does."""
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in str(text))
+
+
 def require(condition: bool, field: str, value: Any, remedy: str) -> None:
     """Raise `InvalidInput` unless the condition holds."""
     if not condition:

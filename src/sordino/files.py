@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from errno import ENOENT
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Self
 
 from filelock import FileLock, Timeout
 
@@ -55,6 +55,22 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+class HeldOpen:
+    """What holds files or locks until `close`, or to the end of a `with` block."""
+
+    _resources: ExitStack
+
+    def close(self) -> None:
+        """Let go of them."""
+        self._resources.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 @contextmanager

@@ -122,6 +122,11 @@ class Mechanism:
     estimates_squared_norm: ClassVar[bool] = False  # whether `squared_norm` answers
     aggregate: LawOfSum | None = None
 
+    @property
+    def fewest(self) -> int | None:
+        """The fewest messages whose sum may be read; None where no noise is missed."""
+        return None
+
     def randomize(self, key: Key, vector: Vector) -> Vector:
         """The message that one client sends, as the server reads it."""
         from sordino.keys import require_generator  # this module does not load JAX
@@ -218,6 +223,7 @@ class PlanContext:
     clients: int
     planned_cohort: float
     cohort: str = "full"
+    answering: float | None = None  # 1 / E(1 / M_r) for M_r clients in round r; the planned cohort where not said
     rounds: int | None = None  # None where no plan has said
     trust: Trust = Trust.NONE
     relation: Relation = Relation.ADD_REMOVE

@@ -64,11 +64,12 @@ class Memory(_Word):
 
 
 class Trust(_Word):
-    """Who adds the noise: the server, every client, every client before a shuffler, or nobody."""
+    """Who adds the noise: the server, every client, every client before a shuffler or to a secure sum, or nobody."""
 
     CENTRAL = "central"
     LOCAL = "local"
     SHUFFLE = "shuffle"
+    SECURE_AGGREGATION = "secure-aggregation"  # the server sees the sum of a round's messages and none alone
     NONE = "none"
 
 
@@ -112,6 +113,7 @@ class Placement(StrEnum):
     """
 
     IN_CLIENT = "in the client"
+    IN_SHARES = "in shares"  # in the clients too, but only sums of messages are read
     LAW_OF_SUM = "law of the sum"
     ON_SUM = "on the sum"
     NONE = "none"

@@ -22,16 +22,17 @@ from rich.console import Console
 
 from sordino.cli.deploy_table import tables
 from sordino.deploy import settings
-from sordino.deploy.look import MemberStatus, StudyStatus, View, changes, read_status, view_of
+from sordino.deploy.look import View, changes, view_of
 from sordino.deploy.node import Node
 from sordino.deploy.own_account import own_account
 from sordino.deploy.places import NodePlace, ServerPlace
 from sordino.deploy.records import read_records
 from sordino.deploy.rulebook import released
 from sordino.deploy.server import Server
-from sordino.deploy.server_study import STATUS, STOP
+from sordino.deploy.server_study import STOP
 from sordino.deploy.setup import TEMPLATES
 from sordino.deploy.statements import NODE_STATEMENT, SERVER_STATEMENT
+from sordino.deploy.status import STATUS, MemberStatus, StudyStatus, read_status
 from sordino.deploy.study import Study
 from sordino.privacy.signing import read_signing_key, sign, verify
 from tests.deploy.clinic import LocalExchange
@@ -251,7 +252,7 @@ def test_stop_asks_those_that_run(run: Any, copy: Path) -> None:
 
 
 def test_a_status_that_cannot_be_read_is_none(copy: Path) -> None:
-    for text in ("", "{", "[]", '{"study": "trial"}', '{"members": 3}'):
+    for text in ("", "{", "[]", '{"name": "trial"}', '{"members": 3}'):
         (trial(copy) / STATUS).write_text(text)
         assert read_status(trial(copy)) is None
 
@@ -435,7 +436,7 @@ def test_statements_alone_show_what_the_server_invents(run: Any, copy: Path) -> 
     stated["predicate"].update(rounds=[[1, 1]], certificate=certificate)
     path.write_text(json.dumps(sign(stated, read_signing_key(key))))
     faults = run("deploy", "certify", str(copy), code=1).stderr.splitlines()
-    assert faults == ["fault: east: the server used rounds 2, which east did not answer"]
+    assert faults == ["fault: east: the server used rounds 2, which the ledger of east does not hold"]
 
 
 def test_checking_writes_nothing(run: Any, copy: Path) -> None:

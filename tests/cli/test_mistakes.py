@@ -46,6 +46,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "cfg.toml").write_text(CONFIG)
     (tmp_path / "other.toml").write_text(CONFIG.replace("clip", "normalize"))
+    (tmp_path / "latin.toml").write_text(CONFIG.replace("digits", "dígits"), "latin-1")
     return "cfg.toml"
 
 
@@ -82,6 +83,14 @@ def test_everything_that_can_be_given_has_a_help_text():
         (["compare", "cfg.toml", "other.toml", "--out", "cfg.toml"], "out = 'cfg.toml': cannot be a folder here"),
         (["compare", "cfg.toml", "other.toml", "--points", "0"], "points = 0: must be at least 1"),
         (["compare", "cfg.toml", "other.toml", "--held-out-seed", "-1"], "--held-out-seed"),
+        (["compare", "cfg.toml", "other.toml", "--held-out", "1.5"], "held-out = 1.5: must lie in (0, 1)"),
+        (["plan", "cfg.toml", "--set", "algorithm.local_lr={grid=[0.1, 0.1]}"], "0.1 stands there twice"),
+        (["plan", "cfg.toml", "--set", "run.cohort=0.2"], "[run] cohort = 0.2: must be text, in quotes"),
+        (["plan", "cfg.toml", "--set", "run.rounds=many"], "[run] rounds = 'many': must be a whole number"),
+        (["plan", "latin.toml"], "file = 'latin.toml': is not UTF-8 text: save it as UTF-8"),
+        (["report", "runs/x", "runs/x"], "run = 'runs/x': is named twice"),
+        (["board", ".", "--host", "no.such.host.invalid"], "host = 'no.such.host.invalid': is not known here"),
+        (["runz"], "No such command 'runz'. Did you mean 'run'"),
         (["demo", "--picture", "x.foo"], "picture = 'x.foo': name a file that ends in .png"),
         (["demo", "--seed", "-1"], "--seed"),
         (["audit", "cfg.toml", "--seed", "-1"], "--seed"),
@@ -117,6 +126,17 @@ def finished(run, tmp_path_factory) -> Path:
     (home / "cfg.toml").write_text(CONFIG)
     run("run", str(home / "cfg.toml"), "--runs", str(home), "--name", "x")
     return home
+
+
+def test_a_model_is_not_exported_under_the_name_of_another_format(run, finished, tmp_path):
+    said = run("export", str(finished / "x"), "--out", str(tmp_path / "m.onnx"), code=2).stderr
+    assert "a file of format safetensors ends in .safetensors" in said
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_file_may_begin_with_a_mark(run, tmp_path):
+    (tmp_path / "marked.toml").write_text(CONFIG, "utf-8-sig")
+    run("plan", str(tmp_path / "marked.toml"))
 
 
 @pytest.mark.parametrize(
@@ -167,7 +187,7 @@ def test_ctrl_c_says_how_to_go_on_and_leaves_a_whole_ledger(run, config, tmp_pat
         process.kill()
     assert process.returncode == 130
     *rounds, last = said.splitlines()
-    assert last == "stopped: a run goes on with --resume; sweeps and reproduce with the same command"
+    assert last == "stopped: a run goes on with --resume, a sweep with the same command"
     assert all(line.startswith(("epsilon of", "round ")) for line in rounds)
     assert holds_a_line(metrics)
     assert "model user, over all" in run("certify", str(tmp_path / "runs" / "x")).stdout

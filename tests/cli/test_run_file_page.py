@@ -155,8 +155,8 @@ VALUES = {
     "augment": [*AUGMENTATIONS, "none"],
     "partition": [*SCHEMES, "natural"],
     "noise": NOISE_LAWS,
-    "trust": ["central", "local", "shuffle"],
-    "cohort": ["full", "fixed:K", "poisson:Q", "unreliable:LOW-HIGH"],
+    "trust": ["central", "local", "shuffle", "secure-aggregation"],
+    "cohort": ["full", "fixed:K", "poisson:Q", "unreliable:LOW-HIGH", "unreliable:M=P,M=P"],
     "problem": list(PROBLEMS),
 }
 

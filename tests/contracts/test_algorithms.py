@@ -16,6 +16,7 @@ import sordino as so
 from sordino.algorithms import METHODS
 from sordino.algorithms.local import ClientData
 from sordino.algorithms.records import RecordMethod
+from sordino.algorithms.scaffold import CONTROLS
 from sordino.mechanisms import none
 from sordino.types import Aggregate, BoundInfo, ClientNumbers, Message, Method, PlanContext, Relation, Trust, Unit
 from tests.toys import toy
@@ -31,9 +32,18 @@ BOUNDS = {"record_scaffold": (so.clip(10.0),)} | {name: (None,) for name in RECO
 VARIANTS = {
     "fedavg, proximal": functools.partial(METHODS["fedavg"], proximal=0.1),
     "fedexp, proximal": functools.partial(METHODS["fedexp"], proximal=0.1),
+    "fedexp, sam": functools.partial(METHODS["fedexp"], sam_radius=0.1),
+    "error_feedback, scheduled": functools.partial(
+        METHODS["error_feedback"], bound_schedule={"start": 0.9, "decay": 0.9}
+    ),
 } | {
     f"fedavg, {name}": functools.partial(METHODS["fedavg"], server_lr=0.1, server_optimiser={"name": name, "eps": 0.5})
     for name in ("adam", "yogi", "adagrad")
+}
+VARIANTS |= {
+    f"scaffold, {control}": functools.partial(METHODS["scaffold"], control=control)
+    for control in CONTROLS
+    if control != inspect.signature(METHODS["scaffold"]).parameters["control"].default
 }
 CASES = [
     (name, bound)

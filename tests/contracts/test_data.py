@@ -114,6 +114,17 @@ def test_heart_disease_by_hospital(needs):
     assert (data.x[:, 8:11].sum(axis=1) <= 1).all()
 
 
+def test_features_of_cifar10_belong_to_its_images(needs):
+    needs("cifar10-features")
+    data = load("cifar10-features")
+    assert np.abs(data.x).max() == pytest.approx(2.3796, abs=1e-3)  # 127 steps
+    assert np.bincount(data.y_test).tolist() == [1000] * 10
+    # Classes are far apart: the nearest mean of the training features already names most test images.
+    means = np.stack([data.x[data.y == label].mean(axis=0) for label in range(10)])
+    distance = (means**2).sum(axis=1) - 2 * data.x_test @ means.T
+    assert (distance.argmin(axis=1) == data.y_test).mean() > 0.75
+
+
 def test_adult_by_occupation(needs):
     needs("adult")
     data = load("adult")
@@ -191,6 +202,16 @@ def toy(tmp_path, monkeypatch) -> Source:
     return Source("toy", ((File("toy.txt", f"sha256:{digest}", (published.as_uri(),)),),), other_folder="toys")
 
 
+def test_a_file_that_nobody_publishes_is_refused_with_the_folder_to_put_it_into(tmp_path, monkeypatch):
+    monkeypatch.setenv("SORDINO_DATA", str(tmp_path / "shared"))
+    monkeypatch.setenv("SORDINO_CACHE", str(tmp_path / "cache"))
+    own = Source("own", ((File("own.npz", "sha256:0"),),))
+    with pytest.raises(InvalidInput) as refusal:
+        files.obtain(own)
+    assert "own.npz" in str(refusal.value)
+    assert "data fetch" not in str(refusal.value)
+
+
 def test_a_file_is_downloaded_once_and_checked(toy, tmp_path):
     assert files.find(toy) is None
     (path,) = files.obtain(toy)
@@ -246,7 +267,9 @@ def test_a_second_form_is_found_but_never_downloaded(toy, tmp_path):
     assert files.obtain(toy._replace(forms=(*toy.forms, (second,)))) == (kept,)
 
 
-@pytest.mark.parametrize("name", [name for name, entry in CATALOGUE.items() if entry.source])
+@pytest.mark.parametrize(
+    "name", [name for name, entry in CATALOGUE.items() if entry.source and entry.source.forms[0][0].urls]
+)
 def test_a_data_set_out_of_reach_says_where_it_looked(name, tmp_path, monkeypatch):
     def unplugged(*_args, **_options):
         raise URLError("no network")

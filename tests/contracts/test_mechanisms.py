@@ -45,6 +45,8 @@ EXAMPLES = {
         {**QTDL, "noise": "theorem-1", "epsilon": 1.0},
     ],
     "scalar_dp": [{"eps2": 2.0, "bound": BOUND}],
+    "secure_sum": [{"d": D, "clients": CLIENTS, "noise_multiplier": 2.0, "bound": BOUND}],
+    "truncated_laplace": [{"noise_scale": 0.5, "cutoff": 8.0}],
 }
 
 # What cannot be meant, and the word that the message must hold. Each overrides the first example.
@@ -106,6 +108,23 @@ WRONG = {
         ({"noise": "theorem-1", "epsilon": 50.0}, "epsilon"),
     ],
     "scalar_dp": [({"eps2": 0.0}, "eps2"), ({"eps2": math.nan}, "eps2"), ({"bound": 0.0}, "bound")],
+    "secure_sum": [
+        ({"d": 0}, "d"),
+        ({"clients": 0}, "fewest"),
+        ({"fewest": 0}, "fewest"),
+        ({"fewest": CLIENTS + 1}, "fewest"),
+        ({"colluding": CLIENTS}, "colluding"),
+        ({"colluding": -1}, "colluding"),
+        ({"bits": 3}, "bits"),
+        ({"bits": 31}, "bits"),
+        ({"bits": 5}, "bits"),
+        *(({"noise_multiplier": value}, "noise_multiplier") for value in (0.0, math.nan, math.inf)),
+        *(({"bound": value}, "bound") for value in (0.0, math.nan, math.inf)),
+    ],
+    "truncated_laplace": [
+        *(({"noise_scale": value}, "noise_scale") for value in (0.0, -1.0, math.nan, math.inf)),
+        *(({"cutoff": value}, "cutoff") for value in (0.0, math.nan, math.inf)),
+    ],
 }
 
 
@@ -121,7 +140,8 @@ def make(name, i=0, **overrides):
 
 
 SCALAR = "scalar_dp"  # works on a norm, not on a vector: a part of PrivUnit with a contract of its own
-VECTORS = [name for name in NAMES if name != SCALAR]
+SUMS = "secure_sum"  # its messages are read in sums alone: tests/statistical/test_secure_sum.py has its contract
+VECTORS = [name for name in NAMES if name not in (SCALAR, SUMS)]
 every_mechanism = pytest.mark.parametrize(("name", "i"), settings_of(VECTORS))
 
 randomize = jax.jit(lambda mechanism, key, vector: mechanism.randomize(key, vector))
@@ -286,7 +306,7 @@ def test_none_leaves_everything_alone():
 def test_an_aggregate_has_the_shape_of_a_sum(name, i):
     mechanism = make(name, i)
     if mechanism.aggregate is None:
-        assert name == "privunit"
+        assert name in ("privunit", "truncated_laplace")
         return
     total = mechanism.encode(jax.random.key(0), jnp.zeros(D))
     assert total.dtype == (jnp.int32 if whole_numbers(mechanism) else jnp.float32)

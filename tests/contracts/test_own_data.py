@@ -150,16 +150,32 @@ def test_features_are_made_by_hand():
         "dose": [1.5, None, 2.0],
         "label": [1, 0, 1],
     }
-    task = so.task(
-        table,
-        ranges={"age": [18, 100]},
-        categories={"sex": ["female", "male"]},
-        missing={"sex": "female", "dose": 0.5},
-        classes=2,
-        test_share=0.5,
-    )
+    with pytest.warns(SordinoWarning, match=r"age in 1 of 3 records\..*Computed from private data"):
+        task = so.task(
+            table,
+            ranges={"age": [18, 100]},
+            categories={"sex": ["female", "male"]},
+            missing={"sex": "female", "dose": 0.5},
+            classes=2,
+            test_share=0.5,
+        )
     rows = np.concatenate([task.data.x, task.data.x_test]).tolist()
     assert sorted(rows) == [[-1, 0, 1, 1.5], [0, 1, 0, 0.5], [1, 1, 0, 2]]  # 300 is cut to the end of the range
+
+
+def test_values_within_their_ranges_are_not_warned_about():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", SordinoWarning)
+        so.task(patients.columns(), **patients.OPTIONS)
+
+
+def test_a_task_is_printed_without_its_records():
+    task = so.task(np.full((6, 2), 0.5625), [0, 1] * 3, clients=["Bern"] * 4 + ["Cork"] * 2, classes=2, test_share=0.5)
+    for printed in (repr(task), str(task.data), str([load("digits")])):
+        assert "array" not in printed
+        assert "0.5625" not in printed
+        assert len(printed) < 200
+    assert "2 clients with 1 to 2 records of 2 features, 2 classes, 3 test records, model logistic" in str(task)
 
 
 def test_categories_that_are_not_declared_are_counted_and_the_certificate_says_so():
@@ -451,6 +467,16 @@ MISTAKES = {
     ),
     "labels beside labels": (lambda: so.task(TABLE, [0, 1, 0, 1]), "y"),
     "a share of a cohort": (lambda: so.plan(METHOD, rounds=1, cohort=0.2), "cohort"),
+    "noise in words": (lambda: so.plan(METHOD, rounds=1, noise_multiplier="1"), "noise_multiplier"),
+    "a folder that is a number": (lambda: simulate(so.plan(METHOD, rounds=1), small_task(), folder=3), "folder"),
+    "nothing to go on from": (lambda: simulate(so.plan(METHOD, rounds=1), small_task(), resume=True), "resume"),
+    "a task for a population": (lambda: so.plan(METHOD, rounds=1).resolve(small_task()), "population"),
+    "no such model file": (lambda: so.load_model("nowhere.safetensors"), "model"),
+    "a number for an event": (lambda: so.epsilon_of(3, 1e-5), "event"),
+    "an array of float64 for a model": (
+        lambda: so.task(X, Y, clients=3, test=(X, Y), model=from_loss(lambda key: np.zeros(3), vector_loss)).d,
+        "parameters",
+    ),
     "plan and task swapped": (lambda: simulate(small_task(), so.plan(METHOD, rounds=1)), "plan"),
     "a method for a plan": (lambda: simulate(METHOD, small_task()), "plan"),
     "a name for a task": (lambda: simulate(so.plan(METHOD, rounds=1), "digits"), "task"),

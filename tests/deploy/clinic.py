@@ -14,7 +14,8 @@ from sordino.deploy.entropy import Words
 from sordino.deploy.flower.credentials import make_node_key
 from sordino.deploy.node import Node
 from sordino.deploy.node_study import LEDGER
-from sordino.deploy.seam import Reason, Reply
+from sordino.deploy.rollback import as_words, pack_start
+from sordino.deploy.seam import Exchange, Reason, Reply
 from sordino.deploy.server import Server
 from sordino.deploy.server_study import ServerStudy
 from sordino.deploy.settings import read_node_file, read_server_file
@@ -100,6 +101,9 @@ methods = [{methods}]
 mechanisms = [{mechanisms}]
 trust = [{trust}]
 most_rounds = {most_rounds}
+most_local_steps = {most_local_steps}
+most_members = {most_members}
+most_studies = {most_studies}
 smallest_noise = {smallest_noise}
 largest_message_epsilon = {largest_message_epsilon}
 largest_bound = {largest_bound}
@@ -119,6 +123,9 @@ DEFAULTS = {
     "mechanisms": '"gaussian", "qtdl", "binomial", "privunit"',
     "trust": '"local", "central", "none"',
     "most_rounds": 100,
+    "most_local_steps": 100,
+    "most_members": 100,
+    "most_studies": 100,
     "smallest_noise": 0.01,
     "largest_bound": 10.0,
     "pause": 0.0,
@@ -166,13 +173,21 @@ class LocalExchange:
 class Clinics:
     """The folders of a server and of some nodes. Nodes are opened as needed, and closed by `close`."""
 
-    def __init__(self, folder: Path, names: Sequence[str] = NAMES, sizes: Sequence[int] = SIZES, **rules: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        names: Sequence[str] = NAMES,
+        sizes: Sequence[int] = SIZES,
+        *,
+        deadline: float = 30.0,
+        **rules: Any,
+    ) -> None:
         self.folder, self.names, self.exchange = folder, tuple(names), LocalExchange()
         self.nodes: dict[str, Node] = {}
         server = folder / "server"
         server.mkdir(parents=True)
         make_node_key(server / "server.key")
-        lines = ["port = 18000\n[rounds]\ndeadline = 30.0\npause = 0.0\nattempts = 2\n[nodes]\n"]
+        lines = [f"port = 18000\n[rounds]\ndeadline = {deadline}\npause = 0.0\nattempts = 2\n[nodes]\n"]
         for name, (x, y) in zip(self.names, records_of(sizes), strict=True):
             home = self.home(name)
             home.mkdir()
@@ -211,9 +226,9 @@ class Clinics:
         self.nodes.clear()
         self.exchange.handles.clear()
 
-    def server(self, **options: Any) -> Server:
+    def server(self, exchange: Exchange | None = None, **options: Any) -> Server:
         path = self.folder / "server" / "server.toml"
-        return Server(read_server_file(path), path.parent, self.exchange, **options)
+        return Server(read_server_file(path), path.parent, exchange or self.exchange, **options)
 
     def write_study(self, text: str) -> Path:
         path = self.folder / "study.toml"
@@ -292,13 +307,14 @@ class Caller:
         return self.ask(node, Kind.DESCRIBE, 0, self.description.file.encode(), study=NO_STUDY)
 
     def start(self, node: Node) -> Answered:
-        return self.ask(node, Kind.START, 0, self.description.data)
+        return self.ask(node, Kind.START, 0, pack_start(self.description.data, {}))
 
     def arrays(self, shift: float = 0.0, round: int = 1) -> list[np.ndarray]:
-        """What a request of a round holds, with the model of the first one moved."""
+        """What a request of a round holds, with the model of the first one moved; the server remembers no entry."""
         method = self.study.rules.method
         arrays = as_arrays(method.broadcast(method.init_server(self.study.initial() + shift)))
-        return [np.full_like(each, round - 1) if each.dtype.kind in "iu" else each for each in arrays]
+        moved = [np.full_like(each, round - 1) if each.dtype.kind in "iu" else each for each in arrays]
+        return [as_words([""] * len(self.study.members)), *moved]
 
     def round(self, node: Node, round: int, shift: float = 0.0) -> Answered:
         return self.ask(node, Kind.ROUND, round, pack_arrays(self.arrays(shift, round)))

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import typer
 
 from sordino.algorithms.local import ClientData
 from sordino.algorithms.records import RecordGradients
+from sordino.cli.deploy_report import print_faults
+from sordino.cli.statement import show_statement
+from sordino.deploy.both_sides import compare
 from sordino.deploy.seam import Reason, Reply
+from sordino.deploy.server_study import MEMBERS
+from sordino.deploy.statements import NODE_STATEMENT
 from sordino.deploy.wire import Kind, pack_arrays, peek, seal
 from sordino.errors import InvalidInput, SordinoError
+from sordino.privacy.signing import read_signing_key, read_verifying_key, sign, verify
 from sordino.types import ClientNumbers
 from tests.deploy.clinic import CENTRAL, CLIENTS, LOCAL, NONE, RECORD_STUDY, SIZES, Caller, Clinics, body_of, study_of
 
@@ -145,4 +154,73 @@ def test_a_state_that_is_not_finite_is_not_kept(tmp_path: Path) -> None:
         clinics.run(NONE.replace("clip = 1.0", ""))
     clinics.exchange.broken.clear()
     assert clinics.server().resume("trial").done == 3
+    clinics.close()
+
+
+# --- Statements of a member ------------------------------------------------------------------------------------------
+
+ESCAPE = "\x1b[2K\rcertified\nfault: none"
+WRONG: dict[str, Callable[[dict[str, Any]], object]] = {
+    "no predicate": lambda own: None,
+    "a list": lambda own: [],
+    "no rounds": lambda own: own | {"rounds": None},
+    "rounds beyond the plan": lambda own: own | {"rounds": [[1, 10**18]]},
+    "fewer rounds": lambda own: own | {"rounds": [[1, 2]]},
+    "torn lines below zero": lambda own: own | {"tornRounds": -3},
+    "more torn lines than can be": lambda own: own | {"tornRounds": 10**30},
+    "half a torn line": lambda own: own | {"tornRounds": 0.5},
+    "another certificate": lambda own: own | {"certificate": {"guarantees": []}},
+    "a certificate of another kind": lambda own: own | {"certificate": "epsilon 0"},
+    "words for a terminal": lambda own: own | {"disagreements": [ESCAPE]},
+    "another member": lambda own: own | {"member": ESCAPE},
+}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Clinics, Path]]:
+    clinics = Clinics(tmp_path_factory.mktemp("finished") / "all", **CLIENTS)
+    clinics.open_all()
+    folder = clinics.run(LOCAL).folder
+    yield clinics, folder
+    clinics.close()
+
+
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
+def test_a_member_that_signs_nonsense_is_named(
+    wrong: Callable[[dict[str, Any]], object],
+    finished: tuple[Clinics, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """One line for each fault, about this member alone; nothing of its words reaches a terminal as it is."""
+    clinics, folder = finished
+    path = folder / MEMBERS / "west.dsse.json"
+    before, key = path.read_bytes(), read_signing_key(clinics.home("west") / "node.key")
+    stated = verify(json.loads(before), key.public, NODE_STATEMENT)
+    server_key = read_verifying_key(clinics.folder / "server" / "server.key.pub")
+    assert compare(folder, server_key).faults == ()
+    path.write_text(json.dumps(sign(stated | {"predicate": wrong(stated["predicate"])}, key)))
+    try:
+        found = compare(folder, server_key)
+        assert found.faults
+        assert all(fault.startswith("west: ") for fault in found.faults)
+        with pytest.raises(typer.Exit):
+            print_faults(found.faults)
+        said = capsys.readouterr().err
+        assert len(said.splitlines()) == len(found.faults)
+        assert "\x1b" not in said
+        with suppress(InvalidInput, typer.Exit):
+            show_statement(path, key.public, as_json=False)
+        assert "\x1b" not in "".join(capsys.readouterr())
+    finally:
+        path.write_bytes(before)
+
+
+def test_a_request_writes_no_lines_of_its_own_into_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    clinics = Clinics(tmp_path, **CLIENTS)
+    text = LOCAL.replace("[privacy]", '[privacy]\n"accepted\\nINFO study trial is accepted\\u001b[2K" = 1')
+    node, caller = clinics.open("east"), Caller(clinics, text, resolve=False)
+    assert caller.start(node) is Reason.PLAN
+    assert "is accepted" in caplog.text
+    assert not any("\n" in record.getMessage() or "\x1b" in record.getMessage() for record in caplog.records)
     clinics.close()

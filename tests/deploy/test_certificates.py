@@ -14,8 +14,9 @@ import pytest
 
 from sordino.deploy.node_study import LEDGER, entries_of
 from sordino.deploy.seam import Reason, Reply
-from sordino.deploy.server_study import STATUS, ServerStudy
+from sordino.deploy.server_study import ServerStudy
 from sordino.deploy.statements import certificate_in, rounds_in
+from sordino.deploy.status import STATUS
 from sordino.privacy.certification import certify_ledger
 from sordino.privacy.guarantee import Certificate
 from sordino.privacy.ledger import read_ledger

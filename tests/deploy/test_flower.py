@@ -5,113 +5,50 @@ from __future__ import annotations
 import http.client
 import io
 import os
-import signal
 import socket
 import ssl
 import threading
-import time
 import zipfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("flwr")
 
-from sordino.deploy.flower.credentials import make_node_key, make_secret, make_tls
+from sordino.deploy.flower.credentials import make_node_key, make_secret
 from sordino.deploy.flower.exchange import FlowerExchange
-from sordino.deploy.flower.processes import (
-    Supervised,
-    free_port,
-    register_node,
-    run_status,
-    start_superlink,
-    start_supernode,
-    stop_run,
-    submit_run,
-    wait_until_up,
-)
+from sordino.deploy.flower.processes import free_port, run_status, start_supernode, stop_run, submit_run
 from sordino.deploy.flower.session import Link, session
-from sordino.deploy.flower.worker import serve
 from sordino.deploy.seam import Reason
+from tests.deploy.loopback import MAX_BODY, Loopback, eventually
 
 pytestmark = pytest.mark.xdist_group("flower")  # one SuperLink for all workers
 
 NAMES = ("east", "north", "west")
 LONG = 120.0  # a deadline that is never reached
-MAX_BODY = 8 << 20
-
-
-@dataclass
-class Deployment:
-    """A server and its nodes, whose functions a test may exchange."""
-
-    folder: Path
-    link: Link
-    superlink: Supervised
-    nodes: dict[str, Supervised] = field(default_factory=dict)
-    handles: dict[str, Callable[[bytes], bytes]] = field(default_factory=dict)
-    stop: threading.Event = field(default_factory=threading.Event)
-    workers: list[threading.Thread] = field(default_factory=list)
-
-    @property
-    def secret(self) -> Path:
-        return self.folder / "server.secret"
-
-    def start_node(self, name: str) -> None:
-        home = self.folder / name
-        home.mkdir()
-        register_node(self.link, name, make_node_key(home / "key"))
-        make_secret(home / "secret")
-        port = free_port()
-        self.nodes[name] = start_supernode(home, self.link, home / "key", home / "secret", port, wait=0.1, pause=5.0)
-        self.handles[name] = name_and_request(name)
-        work = (lambda request: self.handles[name](request), f"127.0.0.1:{port}", home / "secret", self.stop)
-        self.workers.append(threading.Thread(target=serve, args=work))
-        self.workers[-1].start()
-
-    def end(self) -> None:
-        self.stop.set()
-        for child in (*self.nodes.values(), self.superlink):
-            child.stop()
-        for worker in self.workers:
-            worker.join()
 
 
 def name_and_request(name: str) -> Callable[[bytes], bytes]:
     return lambda request: name.encode() + b":" + request
 
 
-def eventually(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.2)
-
-
 @pytest.fixture(scope="module")
-def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    folder = tmp_path_factory.mktemp("flower")
-    make_tls(folder / "tls", ["server.example"])
-    make_secret(folder / "server.secret")
-    port = free_port()
-    link = Link(f"127.0.0.1:{port}", folder / "tls" / "ca.crt")
-    superlink = start_superlink(
-        folder / "server", folder / "tls", folder / "server.secret", "127.0.0.1", port, max_body=MAX_BODY
-    )
-    it = Deployment(folder, link, superlink)
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
+    it = Loopback.start(tmp_path_factory.mktemp("flower"))
     try:
-        wait_until_up(link)
         for name in NAMES:
-            it.start_node(name)
+            key = it.folder / name / "key"
+            key.parent.mkdir()
+            make_node_key(key)
+            it.start_node(name, key, name_and_request(name))
         yield it
     finally:
         it.end()
 
 
 @pytest.fixture(scope="module")
-def exchange(deployment: Deployment) -> Iterator[FlowerExchange]:
+def exchange(deployment: Loopback) -> Iterator[FlowerExchange]:
     with session(deployment.link, deployment.secret) as it:
         eventually(lambda: it.nodes() == NAMES)
         yield it
@@ -135,17 +72,17 @@ def test_every_node_answers(exchange: FlowerExchange) -> None:
     assert exchange(2, {"west": b""}, LONG) == {"west": b"west:"}
 
 
-def test_equal_requests_and_equal_replies(deployment: Deployment, exchange: FlowerExchange) -> None:
+def test_equal_requests_and_equal_replies(deployment: Loopback, exchange: FlowerExchange) -> None:
     before = dict(deployment.handles)
     deployment.handles.update(dict.fromkeys(NAMES, lambda request: request))
     try:
-        for round in range(5):
+        for round in range(3):
             assert exchange(round, dict.fromkeys(NAMES, b"the same"), LONG) == dict.fromkeys(NAMES, b"the same")
     finally:
         deployment.handles.update(before)
 
 
-def test_a_node_that_is_late_is_silent(deployment: Deployment, exchange: FlowerExchange) -> None:
+def test_a_node_that_is_late_is_silent(deployment: Loopback, exchange: FlowerExchange) -> None:
     wake = threading.Event()
 
     def late(request: bytes) -> bytes:
@@ -156,7 +93,7 @@ def test_a_node_that_is_late_is_silent(deployment: Deployment, exchange: FlowerE
     assert exchange(3, dict.fromkeys(NAMES, b"x"), LONG) == answers
     deployment.handles["north"] = late
     try:
-        assert exchange(4, dict.fromkeys(NAMES, b"x"), 8.0) == {**answers, "north": Reason.SILENT}
+        assert exchange(4, dict.fromkeys(NAMES, b"x"), 5.0) == {**answers, "north": Reason.SILENT}
     finally:
         deployment.handles["north"] = name_and_request("north")
         wake.set()
@@ -164,7 +101,7 @@ def test_a_node_that_is_late_is_silent(deployment: Deployment, exchange: FlowerE
 
 
 def test_a_node_that_fails_is_lost_and_says_nothing(
-    deployment: Deployment, exchange: FlowerExchange, caplog: pytest.LogCaptureFixture
+    deployment: Loopback, exchange: FlowerExchange, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fails(request: bytes) -> bytes:
         raise RuntimeError("a secret of the data")
@@ -180,7 +117,7 @@ def test_a_node_that_fails_is_lost_and_says_nothing(
     assert "secret" not in " ".join(said)
 
 
-def test_code_of_a_bundle_runs_nowhere(deployment: Deployment, tmp_path: Path) -> None:
+def test_code_of_a_bundle_runs_nowhere(deployment: Loopback, tmp_path: Path) -> None:
     marker = tmp_path / "marker"
     code = f"open({str(marker)!r}, 'w').close()\nfrom flwr.clientapp import ClientApp\napp = ClientApp()\n"
     file = io.BytesIO()
@@ -202,7 +139,7 @@ def test_code_of_a_bundle_runs_nowhere(deployment: Deployment, tmp_path: Path) -
     assert not list(deployment.folder.rglob("evil*"))  # the bundle is not even unpacked
 
 
-def test_a_stopped_run_raises(deployment: Deployment) -> None:
+def test_a_stopped_run_raises(deployment: Loopback) -> None:
     run = submit_run(deployment.link)
     with session(deployment.link, deployment.secret, run) as exchange:
         assert stop_run(deployment.link, run)
@@ -211,7 +148,7 @@ def test_a_stopped_run_raises(deployment: Deployment) -> None:
     assert run_status(deployment.link, run) == "finished:stopped"
 
 
-def test_a_session_ends_abandoned_runs_and_needs_the_secret(deployment: Deployment, tmp_path: Path) -> None:
+def test_a_session_ends_abandoned_runs_and_needs_the_secret(deployment: Loopback, tmp_path: Path) -> None:
     abandoned = submit_run(deployment.link)
     make_secret(tmp_path / "other")
     with pytest.raises(ConnectionError, match="gives no task"), session(deployment.link, tmp_path / "other"):
@@ -221,7 +158,7 @@ def test_a_session_ends_abandoned_runs_and_needs_the_secret(deployment: Deployme
     assert run_status(deployment.link, abandoned) == "finished:failed"
 
 
-def test_an_unregistered_key_is_refused(deployment: Deployment, exchange: FlowerExchange, tmp_path: Path) -> None:
+def test_an_unregistered_key_is_refused(deployment: Loopback, exchange: FlowerExchange, tmp_path: Path) -> None:
     make_node_key(tmp_path / "key")
     make_secret(tmp_path / "secret")
     with start_supernode(
@@ -232,7 +169,7 @@ def test_an_unregistered_key_is_refused(deployment: Deployment, exchange: Flower
     assert exchange.nodes() == NAMES
 
 
-def test_plain_http_is_refused(deployment: Deployment) -> None:
+def test_plain_http_is_refused(deployment: Loopback) -> None:
     host, port = deployment.link.address.split(":")
     with socket.create_connection((host, int(port)), timeout=30) as connection:
         connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -243,7 +180,7 @@ def test_plain_http_is_refused(deployment: Deployment) -> None:
     assert not answer.startswith(b"HTTP")
 
 
-def test_strangers_reach_the_paths_of_nodes_alone(deployment: Deployment) -> None:
+def test_strangers_reach_the_paths_of_nodes_alone(deployment: Loopback) -> None:
     stranger, server = "127.0.0.2", "127.0.0.1"
     for path in ("/v1/control/list-runs", "/v1/control/register-node", "/v1/runtime/acquire-task"):
         assert request(deployment.link, stranger, "POST", path) == 403
@@ -257,7 +194,7 @@ def test_strangers_reach_the_paths_of_nodes_alone(deployment: Deployment) -> Non
     assert request(deployment.link, stranger, "POST", "/v1/fleet/pull-messages") not in (403, 404, 200)
 
 
-def test_large_bodies_are_refused(deployment: Deployment) -> None:
+def test_large_bodies_are_refused(deployment: Loopback) -> None:
     path = "/v1/fleet/push-object"
     assert request(deployment.link, "127.0.0.2", "POST", path, b"0" * 1000) != 413
     host, port = deployment.link.address.split(":")
@@ -271,20 +208,20 @@ def test_large_bodies_are_refused(deployment: Deployment) -> None:
         assert connection.recv(100).startswith(b"HTTP/1.1 413")
 
 
-def test_private_files_are_private(deployment: Deployment) -> None:
+def test_private_files_are_private(deployment: Loopback) -> None:
     for name in ("tls/ca.key", "tls/server.key", "server.secret", "east/key", "east/secret"):
         assert (deployment.folder / name).stat().st_mode & 0o777 == 0o600
     assert (deployment.folder / "east" / "key.pub").read_text().startswith("ecdsa-sha2-nistp384 ")
 
 
 @pytest.mark.slow
-def test_a_killed_node_comes_back(deployment: Deployment) -> None:
+def test_a_killed_node_comes_back(deployment: Loopback) -> None:
     with session(deployment.link, deployment.secret) as exchange:
         eventually(lambda: exchange.nodes() == NAMES)  # or the SuperLink would have nothing to refuse
         assert exchange(1, {"west": b"x"}, LONG) == {"west": b"west:x"}
         node = deployment.nodes["west"]
         log, starts = node.log.read_text().count("SuperNode ID"), node.starts
-        os.killpg(node.pid, signal.SIGKILL)
+        deployment.kill_node("west")
         eventually(lambda: node.log.read_text().count("SuperNode ID") > log, 2 * LONG)
         assert node.starts > starts + 1  # the first of them was refused
         eventually(lambda: exchange(2, {"west": b"y"}, 10.0) == {"west": b"west:y"}, 2 * LONG)

@@ -17,6 +17,7 @@ import pytest
 
 from sordino.deploy.node import Node
 from sordino.deploy.node_study import ANSWERS, LEDGER, Answer, entries_of
+from sordino.deploy.rollback import pack_start
 from sordino.deploy.statements import NODE_STATEMENT, Used, certificate_in
 from sordino.deploy.wire import Kind, pack_arrays
 from sordino.privacy.ledger import read_ledger
@@ -86,7 +87,7 @@ def test_a_node_that_is_killed_at_random_moments(kills: int, clinics: Clinics) -
     round, stored = 1, None
     for _ in range(kills):
         victim = Victim(home / "node.toml")
-        body_of(answer_of(victim.ask(caller.request(Kind.START, 0, caller.description.data))))
+        body_of(answer_of(victim.ask(caller.request(Kind.START, 0, pack_start(caller.description.data, {})))))
         if round > 1 and stored is None and draws.random() < 0.5:
             assert body_of(answer_of(victim.ask(requests[round - 1]))) == received[round - 1]
         received[round] = body_of(answer_of(victim.ask(requests[round])))

@@ -10,8 +10,11 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
+from sordino.deploy.rollback import pack_start
 from sordino.deploy.seam import Reason
+from sordino.deploy.statements import Used
 from sordino.deploy.wire import Kind
+from sordino.errors import InvalidInput
 from sordino.privacy.signing import SigningKey
 from tests.deploy.clinic import (
     CENTRAL,
@@ -33,6 +36,7 @@ pytestmark = pytest.mark.usefixtures("shared_programs", "no_power_cuts")
 STRANGER = SigningKey(ed25519.Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
 
 
+SECURE = CLIENT_STUDY + 'trust = "secure-aggregation"\nepsilon = 8.0\ndelta = 1e-3\n'
 QTDL = CLIENT_STUDY + 'trust = "local"\nmechanism = "qtdl"\nlevels = 4\nmessage_epsilon = 2.0\nnoise = "laplace"\n'
 BINOMIAL = CLIENT_STUDY + 'trust = "local"\nmechanism = "binomial"\nlevels = 4\nmessage_epsilon = 2.0\n'
 
@@ -55,6 +59,8 @@ STUDIES: dict[str, tuple[dict[str, Any], str, bool, Reason]] = {
     "another unit": ({"unit": "record", "relation": "zero-out"}, LOCAL, False, Reason.UNIT),
     "another relation": ({"unit": "record", "relation": "add-remove"}, RECORD_STUDY, True, Reason.UNIT),
     "too many rounds": ({"most_rounds": 2}, LOCAL, False, Reason.BUDGET),
+    "too many local steps": ({"most_local_steps": 1}, LOCAL, False, Reason.WORK),
+    "too many members": ({"most_members": 2}, RECORD_STUDY, True, Reason.WORK),
     "more than the budget": ({"epsilon": 7.9}, LOCAL, False, Reason.BUDGET),
     "cost that is not counted": (
         {"measure": "pure", "delta": 0.0},
@@ -63,6 +69,17 @@ STUDIES: dict[str, tuple[dict[str, Any], str, bool, Reason]] = {
         Reason.BUDGET,
     ),
 }
+
+
+def test_a_study_with_secure_aggregation_is_not_made(tmp_path: Path) -> None:
+    """No server makes it, and a node that is asked for it all the same refuses by its own rules."""
+    clinics = Clinics(tmp_path, **CLIENTS, trust='"local", "central"')
+    with pytest.raises(InvalidInput, match=r"trust = 'secure-aggregation': no protocol .* is deployed"):
+        Caller(clinics, SECURE)
+    caller, node = Caller(clinics, SECURE, resolve=False), clinics.open("east")
+    assert caller.start(node) is Reason.TRUST
+    assert ledgers(clinics) == 0
+    clinics.close()
 
 
 @pytest.mark.parametrize("case", STUDIES.values(), ids=STUDIES)
@@ -95,6 +112,17 @@ def test_rules_that_become_stricter_hold_for_studies_that_run(tmp_path: Path) ->
     clinics.close()
 
 
+def test_studies_that_never_end_leave_no_room_for_others(tmp_path: Path) -> None:
+    clinics, node, first = one_node(tmp_path, most_studies=1)
+    second = Caller(clinics, LOCAL)
+    body_of(first.start(node))
+    assert second.start(node) is Reason.WORK
+    body_of(first.start(node))  # no new one
+    body_of(first.finish(node, "east", Used(), 3))
+    body_of(second.start(node))
+    clinics.close()
+
+
 def test_records_that_were_exchanged_are_not_those_of_the_study(tmp_path: Path) -> None:
     """Noise for nine records does not hide one of three."""
     clinics, node, caller = one_node(tmp_path, RECORD_STUDY, SIZES)
@@ -120,7 +148,17 @@ DESCRIPTIONS: dict[str, tuple[dict[str, Any], bool, Reason]] = {
     "huge model": (
         {"file": LOCAL.replace('name = "clinics"', 'name = "c"\nmodel = "mlp:9000,9000"')},
         False,
-        Reason.PLAN,
+        Reason.WORK,
+    ),
+    "deep model": (
+        {"file": LOCAL.replace('name = "clinics"', f'name = "c"\nmodel = "mlp:{",".join(["1"] * 100)}"')},
+        False,
+        Reason.WORK,
+    ),
+    "a model of too many words": (
+        {"file": LOCAL.replace('name = "clinics"', f'name = "c"\nmodel = "mlp:{",".join(["1"] * 99_999)}"')},
+        False,
+        Reason.WORK,
     ),
     "augmented records": ({"file": LOCAL.replace('"clinics"', '"c"\naugment = "crop"')}, False, Reason.PLAN),
     "samples of nodes": (
@@ -162,7 +200,7 @@ def test_a_node_whose_key_or_name_is_not_listed_takes_no_part(tmp_path: Path) ->
 
 def test_a_description_under_another_digest_is_refused(tmp_path: Path) -> None:
     clinics, node, caller = one_node(tmp_path)
-    data = caller.description.data
+    data = pack_start(caller.description.data, {})
     for body, study in ((data, bytes(32)), (data + b" ", None), (data[:-1], None), (b"[]", None), (b"{" * 9999, None)):
         assert caller.ask(node, Kind.START, 0, body, study=study) is Reason.MALFORMED
     clinics.close()

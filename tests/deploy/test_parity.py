@@ -58,6 +58,7 @@ DEPLOYED = {
     "fedexp": ("fedexp", LOCAL, "clip = 0.2"),
     "scaffold": ("scaffold", LOCAL, "clip = 0.2"),
     "scaffold, extrapolated": ("scaffold", LOCAL + '\nstep_size = "corrected"', "clip = 0.2"),
+    "scaffold, update alone": ("scaffold", LOCAL + '\ncontrol = "update"\nremember_noise = true', "clip = 0.2"),
     "noisy_mb_sgd": ("noisy_mb_sgd", RECORDS, ""),
     "noisy_mb_sgd, by size": ("noisy_mb_sgd", RECORDS + '\nweights = "records"', ""),
     "accelerated_mb_sgd": ("accelerated_mb_sgd", RECORDS, ""),

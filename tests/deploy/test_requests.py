@@ -90,7 +90,8 @@ def test_a_request_that_the_method_does_not_send_is_refused(
     change, reason = case
     clinics, node, caller = one_node(tmp_path)
     body_of(caller.start(node))
-    assert caller.ask(node, Kind.ROUND, 1, pack_arrays(change(caller.arrays()))) is reason
+    seen, *broadcast = caller.arrays()
+    assert caller.ask(node, Kind.ROUND, 1, pack_arrays([seen, *change(broadcast)])) is reason
     assert ledgers(clinics) == 0
     clinics.close()
 
@@ -139,7 +140,6 @@ def test_a_finished_study_goes_no_further(tmp_path: Path) -> None:
     statement = body_of(caller.finish(node, "east", used, 3))
     for _ in range(2):
         assert caller.round(node, 2) is Reason.FINISHED
-        assert body_of(caller.round(node, 1)) == first  # what has left may leave again
         assert body_of(caller.finish(node, "east", used, 3)) == statement
         node = clinics.restart("east")
     clinics.close()

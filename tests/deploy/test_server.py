@@ -13,7 +13,8 @@ import pytest
 
 from sordino.deploy.conduct import TooFewReplies
 from sordino.deploy.seam import Reason, Reply
-from sordino.deploy.server_study import CHECKPOINT, JOURNAL, STATUS, ServerStudy
+from sordino.deploy.server_study import CHECKPOINT, JOURNAL, ServerStudy
+from sordino.deploy.status import STATUS
 from sordino.errors import InvalidInput, SordinoError
 from tests.deploy.clinic import CENTRAL, CLIENTS, LOCAL, NAMES, Clinics, LocalExchange
 from tests.deploy.ended import lines_of, model_of, told_by_node

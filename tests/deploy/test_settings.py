@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sordino.data import load
 from sordino.deploy.records import read_records
 from sordino.deploy.settings import DataSection, read_node_file, read_server_file
 from sordino.errors import InvalidInput
 from sordino.types import Relation, Unit
 from sordino.words import Measure
+from tests import patients
 
 NODE = """\
 name = "east"
@@ -71,10 +73,20 @@ NODE_MISTAKES = [
     ('methods = ["fedavg"]', 'methods = "fedavg"', "accept.methods", "fedavg"),
     ('methods = ["fedavg"]', 'methods = ["fedavg"]\ntrust = []', "accept.trust", "[]"),
     ('methods = ["fedavg"]', 'methods = ["fedavg"]\ntrust = ["everybody"]', "trust", "everybody"),
+    (
+        'methods = ["fedavg"]',
+        'methods = ["fedavg"]\ntrust = ["secure-aggregation"]',
+        "accept.trust",
+        "secure-aggregation",
+    ),
     ('methods = ["fedavg"]', 'methods = ["fedavg"]\nsmallest_noise = -1', "accept.smallest_noise", "-1"),
     ('methods = ["fedavg"]', 'methods = ["fedavg"]\nlargest_bound = 0', "accept.largest_bound", "0"),
     ('methods = ["fedavg"]', 'methods = ["fedavg"]\nlargest_model = 0', "accept.largest_model", "0"),
     ('methods = ["fedavg"]', 'methods = ["fedavg"]\nmost_rounds = 1.5', "accept.most_rounds", "1.5"),
+    ('methods = ["fedavg"]', 'methods = ["fedavg"]\nmost_layers = 0', "accept.most_layers", "0"),
+    ('methods = ["fedavg"]', 'methods = ["fedavg"]\nmost_local_steps = 0', "accept.most_local_steps", "0"),
+    ('methods = ["fedavg"]', 'methods = ["fedavg"]\nmost_members = 0', "accept.most_members", "0"),
+    ('methods = ["fedavg"]', 'methods = ["fedavg"]\nmost_studies = 0', "accept.most_studies", "0"),
     ('methods = ["fedavg"]', 'methods = ["fedavg"]\npause = -1', "accept.pause", "-1"),
     ("[accept]", '[protect]\nunit = "hospital"\n[accept]', "unit", "hospital"),
     ("[accept]", '[protect]\nrelation = "cousins"\n[accept]', "relation", "cousins"),
@@ -177,6 +189,24 @@ def test_records_of_all_kinds_of_files_are_the_same(tmp_path: Path) -> None:
         assert y.tolist() == [0, 1]
 
 
+def test_a_table_with_words_is_read_as_a_run_reads_it(tmp_path: Path) -> None:
+    patients.write(tmp_path / "records.csv")
+    told = {"ignore": ["", "clinic"], "encoding": "latin-1", **patients.OPTIONS}
+    told = {name: value for name, value in told.items() if name not in ("client", "test_share")}
+    found = read_records(section(**told), tmp_path)
+    local = load(f"csv:{tmp_path / 'records.csv'}", **told)
+    np.testing.assert_array_equal(found.x, local.x)
+    np.testing.assert_array_equal(found.y, local.y)
+
+
+def test_options_of_tables_are_not_for_arrays(tmp_path: Path) -> None:
+    np.savez(tmp_path / "records.npz", x=np.ones((2, 2)), label=np.array([0, 1]))
+    error = refusal(
+        tmp_path, lambda folder: read_records(section(file="records.npz", features=["x"], ignore=["y"]), folder)
+    )
+    assert error.field == "data.ignore"
+
+
 def test_columns_are_taken_in_the_order_of_the_file_that_names_them(tmp_path: Path) -> None:
     (tmp_path / "records.csv").write_text(TABLE)
     assert read_records(section(features=["weight", "age"]), tmp_path).x.tolist() == [[2.5, 1], [40, -3]]
@@ -186,23 +216,28 @@ def test_columns_are_taken_in_the_order_of_the_file_that_names_them(tmp_path: Pa
 RECORD_MISTAKES: list[tuple[str, dict[str, Any], str, str]] = [
     (TABLE, {"file": "other.csv"}, "data.file", "other.csv"),
     (TABLE, {"file": "."}, "data.file", ""),
-    (TABLE, {"label": "sick"}, "data.label", "sick"),
-    (TABLE, {"features": ["height"]}, "data.features", "height"),
-    (TABLE, {"features": ["age", "label"]}, "data.features", "label"),
-    (TABLE, {"features": []}, "data.features", "[]"),
-    (TABLE.replace("4e1,1", "4e1,2"), {}, "data.label", "label"),
-    (TABLE.replace("4e1,1", "4e1,-1"), {}, "data.label", "label"),
-    (TABLE.replace("4e1,1", "4e1,0.5"), {}, "data.label", "label"),
-    (TABLE.replace("-3", "nan"), {}, "age, record 2", "nan"),
-    (TABLE.replace("-3", "-inf"), {}, "age, record 2", "-inf"),
-    (TABLE.replace("-3", "1e39"), {}, "age, record 2", "1e+39"),
-    (TABLE.replace("-3", "three"), {}, "age", "1"),
-    (TABLE.replace("-3", ""), {}, "age", "1"),
+    (TABLE, {"label": "sick"}, "label", "sick"),
+    (TABLE, {"features": ["height"]}, "features", "height"),
+    (TABLE, {"features": ["age", "label"]}, "features", "label"),
+    (TABLE, {"features": []}, "features", "[]"),
+    (TABLE.replace("4e1,1", "4e1,2"), {}, "classes", "2"),
+    (TABLE.replace("4e1,1", "4e1,-1"), {}, "label", "-1"),
+    (TABLE.replace("4e1,1", "4e1,0.5"), {}, "label", "0.5"),
+    (TABLE.replace("-3", "nan"), {}, "row 3, column `age`", "nan"),
+    (TABLE.replace("-3", "-inf"), {}, "row 3, column `age`", "-inf"),
+    (TABLE.replace("-3", "1e39"), {}, "row 3, column `age`", "1e39"),
+    (TABLE.replace("-3", "three"), {}, "row 3, column `age`", "three"),
+    (TABLE.replace("1,2.5", "one,2.5").replace("-3", "three"), {}, "column", "age"),
+    (TABLE.replace("-3", ""), {}, "row 3, column `age`", ""),
     (TABLE.replace("-3,4e1", "-3"), {}, "row 3", "-3"),
     (TABLE.replace("age", "weight"), {}, "columns", "weight"),
     ("age,weight,label\n", {}, "data.file", "records.csv"),
     ("", {}, "data.file", "records.csv"),
     (TABLE.replace("-3", '"-3'), {}, "data.file", "records.csv"),
+    (TABLE, {"labels": ["well", "ill", "dead"]}, "labels", "dead"),
+    (TABLE, {"ranges": {"height": [0, 1]}}, "ranges", "height"),
+    (TABLE, {"encoding": "klingon"}, "encoding", "klingon"),
+    (TABLE.replace("age", "split"), {}, "columns", "split"),
 ]
 
 
@@ -232,7 +267,7 @@ def test_an_array_of_objects_is_not_loaded(tmp_path: Path) -> None:
 def test_records_of_unequal_length_are_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "records.npz", x=np.ones((3, 2)), label=np.array([0, 1]))
     error = refusal(tmp_path, lambda folder: read_records(section(file="records.npz", features=["x"]), folder))
-    assert error.field == "data.file"
+    assert "records.npz: label" in error.field
     np.savez(tmp_path / "records.npz", a=np.ones(3), b=np.ones(2), label=np.array([0, 1, 1]))
     error = refusal(tmp_path, lambda folder: read_records(section(file="records.npz"), folder))
-    assert error.field == "data.features"
+    assert "records.npz" in error.field

@@ -290,6 +290,33 @@ def test_a_checkpoint_saves_the_rounds_before_it(tmp_path, monkeypatch, often):
     assert ran == [(0, 1), (1, 2), "killed", (2, 3)]
 
 
+@pytest.mark.parametrize("step", ["advance", "measure"])  # before the third round, or between it and its figures
+def test_ctrl_c_keeps_the_rounds_that_are_done(tmp_path, monkeypatch, step):
+    calls, ran = [], []
+    really, advance = getattr(Program, step), Program.advance
+
+    def interrupted(self, *args):
+        calls.append(args)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return really(self, *args)
+
+    def noted(self, state, start, stop):
+        ran.append((start, stop))
+        return advance(self, state, start, stop)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Program, step, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            small_run(tmp_path / "run")
+    before = (tmp_path / "run" / "metrics.jsonl").read_text()
+    assert before.count("\n") == 2
+    monkeypatch.setattr(Program, "advance", noted)
+    small_run(tmp_path / "run", resume=True)
+    assert (tmp_path / "run" / "metrics.jsonl").read_text().startswith(before)
+    assert ran == [(2, 3)]
+
+
 @pytest.mark.parametrize("damage", [b"", b"nonsense"])
 def test_a_checkpoint_that_cannot_be_read_counts_as_none(tmp_path, damage):
     """It only saves time: the rounds run again, and end alike."""

@@ -1,4 +1,4 @@
-"""FedEXP and SCAFFOLD on a toy of two clients, against the papers' lines in NumPy; the plans of paper 1, Table 1."""
+"""FedEXP on a toy of two clients, against the paper's lines in NumPy; the plans of paper 1, Table 1."""
 
 from __future__ import annotations
 
@@ -174,65 +174,6 @@ def test_the_step_size_goes_on_top_of_any_method(base):
         np.asarray(method.params(state.server)) - W0 for method, state in ((plain, state), (plain, without))
     )
     np.testing.assert_allclose(moved, eta * usual, rtol=1e-4)
-
-
-# --- SCAFFOLD ----------------------------------------------------------------------------------------------------
-
-
-def scaffold_by_hand(rounds: int, C, C_c, server_lr=1.0):
-    """(x, c, [c_0, c_1]) of the module's lines, everybody taking part."""
-    x, c, c_i = W0, np.zeros(2), [np.zeros(2), np.zeros(2)]
-    for _ in range(rounds):
-        ys = [local(x, X[i], Y[i], c - c_i[i]) for i in (0, 1)]
-        plus = [c_i[i] - c + (x - ys[i]) / (TAU * ETA) for i in (0, 1)]
-        delta_y = [ys[i] - x if C is None else clip(ys[i] - x, C) for i in (0, 1)]
-        delta_c = [plus[i] - c_i[i] if C is None else clip(plus[i] - c_i[i], C_c) for i in (0, 1)]
-        x = x + server_lr * np.mean(delta_y, axis=0)
-        c = c + np.mean(delta_c, axis=0)
-        c_i = [c_i[i] + delta_c[i] for i in (0, 1)]
-    return x, c, c_i
-
-
-@pytest.mark.parametrize("rounds", [1, 4])
-@pytest.mark.parametrize(("bound", "control"), [(None, None), (0.4, None), (0.4, 0.7)], ids=["plain", "clip", "both"])
-def test_scaffold(rounds, bound, control):
-    method = so.scaffold(
-        local_steps=TAU,
-        local_lr=ETA,
-        bound=None if bound is None else so.clip(bound),
-        control_bound=control,
-        server_lr=0.8,
-    )
-    method, state, _ = run(method, rounds)
-    default = None if bound is None else bound / (TAU * ETA)
-    x, c, c_i = scaffold_by_hand(rounds, bound, control or default, 0.8)
-    np.testing.assert_allclose(method.params(state.server), x, atol=1e-5)
-    np.testing.assert_allclose(state.server.c, c, atol=1e-5)
-    np.testing.assert_allclose(state.clients, c_i, atol=1e-5)
-    np.testing.assert_allclose(np.mean(state.clients, axis=0), state.server.c, atol=1e-5)  # c is their mean
-
-
-def test_scaffold_corrects_the_drift():
-    """Two clients with different minimisers: FedAvg settles beside the minimiser of the mean, SCAFFOLD on it."""
-    _, state, _ = run(so.scaffold(local_steps=TAU, local_lr=ETA), 400)
-    _, drifted, _ = run(so.fedavg(local_steps=TAU, local_lr=ETA), 400)
-    H = sum(x.T @ x / len(y) for x, y in zip(X, Y, strict=True))
-    b = sum(x.T @ y / len(y) for x, y in zip(X, Y, strict=True))
-    minimiser = np.linalg.solve(H, b)
-    assert np.linalg.norm(np.asarray(state.server.x) - minimiser) < 1e-4
-    assert np.linalg.norm(np.asarray(drifted.server.w) - minimiser) > 5e-3
-
-
-def test_both_messages_of_scaffold_are_accounted():
-    """mu^2 = mu_y^2 + mu_c^2: noise s on halves of norm C each costs what one vector of norm sqrt(2) C costs."""
-    method = so.scaffold(local_steps=TAU, local_lr=ETA, bound=so.clip(C), control_bound=5.0)
-    sensitivity = float(method.bound.sensitivity(Relation.REPLACE_ONE))
-    assert sensitivity == pytest.approx(math.hypot(2 * C, 2 * C), rel=1e-12)
-    plan = so.plan(method, rounds=1, noise_multiplier=2.0, relation="replace-one", sampler="float32")
-    resolved = plan.resolve(Population(2, 2))
-    s = resolved.mechanism.noise_std
-    mu_y = mu_c = 2 * C / s  # both halves have norm C and noise s
-    assert math.hypot(mu_y, mu_c) == pytest.approx(0.5)
 
 
 # --- Table 1 of paper 1 -------------------------------------------------------------------------------------------

@@ -529,3 +529,18 @@ def test_samples_of_fixed_size_with_hardly_any_noise(z):
     mean, deviation = 250 / (2 * z**2), math.sqrt(125) / (2 * z**2) + math.sqrt(250) / z
     assert mean < sampled < mean + 6.5 * deviation
     assert sampled < everybody
+
+
+def test_table_1_of_paper_1():
+    """PrivUnit is pure; the central figures are the errata's, for noise that is up to 0.1 % more than 5C gives."""
+    from experiments.paper1.table1 import rows
+
+    cells, guarantees = rows()
+    assert len(cells) == len(guarantees) == 16
+    found = {(cell["row"], cell["column"]): cell["mean"] for cell in cells}
+    expected = {"LDP, Gaussian, 1 round": 15.658124, "LDP, Gaussian, 50 rounds": 289.338637}
+    expected |= {"LDP, PrivUnit, 1 round": 6, "LDP, PrivUnit, 50 rounds": 300}
+    expected |= {"CDP, synthetic, 49 rounds": 15.646201, "CDP, synthetic, 50 rounds": 15.850909}
+    expected |= {"CDP, MNIST, 49 rounds": 15.260897, "CDP, MNIST, 50 rounds": 15.460054}
+    assert {row: found[row, "fedexp"] for row in expected} == pytest.approx(expected, abs=5e-4)
+    assert found["CDP, MNIST, 50 rounds", "fedavg"] == pytest.approx(15.456156, abs=1e-5)

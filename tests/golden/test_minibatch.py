@@ -12,11 +12,13 @@ from scipy.optimize import minimize
 
 import sordino as so
 from sordino.algorithms.ac_sa import ac_sa_weights, stages_of
-from sordino.algorithms.records import project
+from sordino.algorithms.records import project, variance
 from sordino.data import FederatedData, linear_problem
+from sordino.errors import InvalidInput
 from sordino.models import Batch, linear, moreau
 from sordino.privacy import published
 from sordino.tasks import Task
+from sordino.types import RecordFacts
 from tests.toys import run_plan
 
 # Client 0 holds two records, client 1 three.
@@ -72,6 +74,33 @@ def test_weights_and_lipschitz_constants_of_clients():
     method = so.noisy_mb_sgd(lipschitz=[0.5, 0.9], radius=D, smoothness=4.0, step_size=0.5, weights="records")
     by_hand = sgd_by_hand(0.5, 0.0, weights=(0.8, 1.2), lipschitz=(0.5, 0.9))
     np.testing.assert_allclose(trained(method), by_hand, atol=1e-5)
+
+
+def test_weights_of_clients_as_the_paper_writes_them():
+    """F = sum_i p_i F_i: p = (1, 3) counts as (0.5, 1.5) of a mean over two clients."""
+    method = so.noisy_mb_sgd(lipschitz=L, radius=D, smoothness=4.0, step_size=0.5, weights=[1.0, 3.0])
+    np.testing.assert_allclose(trained(method), sgd_by_hand(0.5, 0.0, weights=(0.5, 1.5)), atol=1e-5)
+
+
+@pytest.mark.parametrize("weights", [[1.0], [1.0, 0.0], [1.0, -2.0], [1.0, 2.0, 3.0], "sizes"])
+def test_weights_that_are_none_are_refused(weights):
+    with pytest.raises(InvalidInput) as caught:
+        trained(so.noisy_mb_sgd(lipschitz=L, radius=D, smoothness=4.0, step_size=0.5, weights=weights))
+    assert caught.value.field == "weights"
+
+
+def test_the_variance_rests_on_the_harmonic_mean_of_those_who_answer():
+    """M = 1 / E(1 / M_r): of one or two clients at even odds 4/3, and not the mean 1.5."""
+    one = np.ones(2)
+    known = RecordFacts(one, one, one, one, 3 * one, 1.0)
+    population = toy().population
+
+    def V2(cohort):
+        plan = so.plan(so.noisy_mb_sgd(lipschitz=L, radius=D), rounds=R, cohort=cohort)
+        return variance(plan.context(population, None, known), with_replacement=False)
+
+    assert V2("fixed:2") == pytest.approx(population.d * 9 / 2)
+    assert V2("unreliable:1=0.5,2=0.5") == V2("unreliable:1-2") == pytest.approx(population.d * 9 / (4 / 3))
 
 
 def test_weights_that_grow_beyond_float32():

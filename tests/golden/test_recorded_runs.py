@@ -147,11 +147,12 @@ def given(section: str, key: str, names: set[str]) -> set[Any]:
 def test_every_kind_of_run_is_among_the_cases():
     from sordino.algorithms import METHODS
     from sordino.bounding import BOUNDERS
+    from sordino.mechanisms import MECHANISMS
 
     everything = set(CASES)
     assert given("algorithm", "name", everything - SLOW) >= set(METHODS)
     assert {key for file in FILES.values() for key in file.get("bound", {})} >= set(BOUNDERS)
-    assert given("privacy", "mechanism", everything) >= {"laplace", "qtdl", "binomial", "privunit"}  # gaussian: default
+    assert given("privacy", "mechanism", everything) >= {*MECHANISMS} - {"gaussian", "none"}  # gaussian: default
     assert given("privacy", "trust", everything) >= {"local", "shuffle"}  # central: default
     assert given("privacy", "relation", everything) >= {"zero-out", "replace-one"}  # add-remove: default
     cohorts = {cohort.partition(":")[0] for cohort in given("run", "cohort", everything)}
@@ -161,6 +162,7 @@ def test_every_kind_of_run_is_among_the_cases():
     assert given("privacy", "calibration", everything) >= {"norm-ec", "theorem-2.1"}  # numeric: default
     assert given("algorithm", "memory", everything) >= {"noisy", "secure-average", "exact"}  # zero: default
     assert given("algorithm", "step_size", everything) >= {"corrected", "naive"}
+    assert given("algorithm", "control", everything) >= {"update", "fresh"}  # difference: default
     assert given("algorithm", "output", everything) >= {"last", "mean-of-last-two", "random"}
 
 

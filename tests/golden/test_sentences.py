@@ -26,10 +26,13 @@ CAVEATS: dict[str, list[tuple[tuple, dict]]] = {
     "assume_shuffler": [((100,), {}), ((99,), {"others": True})],
     "assume_secure_aggregation": [((1,), {}), ((3,), {})],
     "assume_first_noise_secret": [((1, SERVER), {}), ((3, USER), {})],
+    "assume_secure_sums": [((16,), {})],
+    "assume_shares": [((950, 0), {}), ((950, 50), {})],
     "noise_for_rounding": [((100_000, 0.048), {})],
     "assume_paper_sensitivities": [((0.1,), {})],
     "claim_of_theorem_1": [((10.0, 328810, -1500.0), {}), ((1.0, 20, -0.5), {})],
     "claim_of_norm_ec": [((8.0, 1e-5, 50, Relation.ZERO_OUT, 21.3), {})],
+    "claim_of_eq_5": [((5.0, 1e-5, 200, 1.0, Relation.ADD_REMOVE, 7.8), {})],
     "no_valid_guarantee": [(("A paper claims too much. This is false.",), {})],
     "not_private": [((SERVER,), {})],
     "assumed": [((wording.assume_paper_sensitivities(0.1),), {})],
@@ -50,6 +53,7 @@ CAVEATS: dict[str, list[tuple[tuple, dict]]] = {
     "test_set_held_out": [((True,), {}), ((False,), {})],
     "clients_dealt_anew": [((20,), {})],
     "names_are_clients": [((Unit.CLIENT,), {}), ((Unit.RECORD,), {})],
+    "constants_from_data": [((["R"], ["algorithm.server_lr"]), {}), ((["R", "gap"], ["run.rounds", "bound.clip"]), {})],
     "beta_too_large": [(("2.5",), {})],
     "beta_above_2_alpha": [(("beta", "0.5", "0.2"), {"smoothed": True}), (("beta C", "0.5", "0"), {"smoothed": False})],
     "beta_above_alpha_plus_R": [(("beta", "0.5", "0.1", None), {}), (("beta", "0.5", "0.1", 0.2), {})],
@@ -166,7 +170,7 @@ def sentences() -> str:
         lines += [str(guarantee), f"    of {guarantee.whose}", f"    {wording.total_sentence(guarantee)}"]
     for name, certificate in certificates().items():
         lines += ["", f"# Certificate of {name}", str(certificate)]
-        lines += [f"    results page: {wording.results_line(certificate, '(8, 1e-5)')}"]
+        lines += [f"    results page: {' | '.join(promise)}" for promise in wording.promises(certificate)]
         lines += [f"    table: {wording.table_note(certificate)}"]
     lines += ["", "# In plain words", *in_plain_words(), "", "# Picture of a report", *in_cells()]
     lines += [f"{name}: {text}" for name, text in vars(wording.picture).items() if _is_reason(name, text)]
@@ -223,7 +227,7 @@ def test_a_printed_epsilon_never_stands_alone():
         TOTAL.whose,
         wording.total_sentence(TOTAL),
         str(certificate),
-        wording.results_line(certificate),
+        " ".join(wording.promises(certificate)[0]),
     )
     assert all(word in text for word in words for text in printed)
 

@@ -11,16 +11,15 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from sordino.deploy import server_study, statements
-from sordino.deploy.study import DESCRIPTION
 from sordino.errors import InvalidInput
 from sordino.privacy.signing import SigningKey, sign, statement
-from sordino.report import study
 from sordino.report.board import Board
 from sordino.report.html import report_html
 from sordino.report.listing import list_runs
 from sordino.report.page import page_of
 from sordino.report.readers import readers
 from sordino.report.subject import read_subject
+from sordino.runs import names
 from tests.cli.conftest import *  # noqa: F403  # the command line in this process
 from tests.toys import RUN_FILE, write_run_file
 from tests.web.makers import run_into
@@ -35,7 +34,7 @@ GRID = (
 
 @pytest.fixture(scope="module")
 def home(run, tmp_path_factory) -> Path:
-    """A run, a sweep, a damaged run and something else; the files of a comparison beside them."""
+    """A run, a sweep, a comparison, a damaged run and something else."""
     home = tmp_path_factory.mktemp("runs")
     run_into(home / "alone", rounds=2)
     shutil.copytree(home / "alone", home / "broken")
@@ -57,8 +56,11 @@ def report(path: Path, *, public: bool = False) -> str:
 
 def test_a_line_for_each(home):
     found = {each.name: each for each in list_runs(home)}
-    assert {name: each.kind for name, each in found.items()} == {"alone": "run", "broken": "damaged", "swept": "sweep"}
-    alone, swept = found["alone"], found["swept"]
+    kinds = {"alone": "run", "broken": "damaged", "cmp": "comparison", "swept": "sweep"}
+    assert {name: each.kind for name, each in found.items()} == kinds
+    alone, swept, compared = found["alone"], found["swept"], found["cmp"]
+    assert (compared.done, compared.planned, compared.finished) == (4, 4, True)
+    assert (compared.method, compared.epsilon) == ("fedavg", "8.000")
     assert (alone.done, alone.planned, alone.finished, alone.against) == (2, 2, True, "model user")
     assert (swept.done, swept.planned, swept.finished, swept.method) == (4, 4, True, "fedavg")
     assert "model user" in alone.epsilon_of
@@ -69,7 +71,7 @@ def test_the_command(home, run, monkeypatch):
     said = run("runs", str(home)).stdout
     assert max(map(len, said.splitlines())) <= 80
     listed = json.loads(run("runs", str(home), "--json").stdout)["runs"]
-    assert [each["name"] for each in listed] == ["alone", "broken", "swept"]
+    assert [each["name"] for each in listed] == ["alone", "broken", "cmp", "swept"]
     assert "is no folder" in run("runs", str(home / "cfg.toml"), code=2).stderr
 
 
@@ -96,6 +98,18 @@ def test_the_report_of_a_comparison(home):
         assert path.stat().st_mode & 0o077 == 0
 
 
+def test_a_comparison_that_goes_on(home, tmp_path):
+    copy = shutil.copytree(home / "cmp", tmp_path / "runs" / "cmp")
+    board = Board(copy.parent)
+    assert board.listed()[0].finished
+    (copy / "comparison.json").unlink()
+    shutil.rmtree(copy / "b")
+    (listed,) = board.listed()
+    assert (listed.kind, listed.done, listed.planned, listed.going) == ("comparison", 2, 0, True)
+    with pytest.raises(InvalidInput, match="has not ended"):
+        report(copy)
+
+
 def test_kinds_do_not_mix(home):
     with pytest.raises(InvalidInput, match="is a sweep"):
         read_subject([home / "alone", home / "swept"], readers())
@@ -113,8 +127,8 @@ def test_the_command_writes_a_report_beside_the_run(home, run):
 
 
 def test_the_public_sees_no_measured_value_of_a_study(studied):
-    status = json.loads((studied / study.STATUS).read_text())
-    (studied / study.STATUS).write_text(json.dumps(status | {"measured": {"accuracy": 0.75}}))
+    status = json.loads((studied / names.STATUS).read_text())
+    (studied / names.STATUS).write_text(json.dumps(status | {"measured": {"accuracy": 0.75}}))
     assert [each.value is None for each in list_runs(studied.parent)] == [False]
     assert [each.value is None for each in list_runs(studied.parent, public=True)] == [True]
 
@@ -125,12 +139,6 @@ def test_metrics_of_another_shape_are_damage(home, tmp_path):
     (listed,) = list_runs(copy.parent)
     assert listed.kind == "damaged"
     assert Board(copy.parent).curves(["alone"]) == []
-
-
-def test_the_reader_knows_the_files_that_a_server_writes():
-    written = (DESCRIPTION, server_study.JOURNAL, server_study.STATUS, server_study.STATEMENT)
-    assert written == (study.DESCRIPTION, study.JOURNAL, study.STATUS, study.STATEMENT)
-    assert study.PREDICATE_TYPE == statements.SERVER_STATEMENT
 
 
 @pytest.fixture
@@ -146,13 +154,13 @@ def studied(home, tmp_path) -> Path:
     }
     predicate = {"members": members, "rounds": 2, "digest": "d1", "software": "sordino 1", "signedAt": "now"}
     signed = sign(statement({"description.json": {"sha256": "d1"}}, statements.SERVER_STATEMENT, predicate), key)
-    (folder / study.STATEMENT).write_text(json.dumps(signed))
-    (folder / study.DESCRIPTION).write_text(
+    (folder / names.STATEMENT).write_text(json.dumps(signed))
+    (folder / names.DESCRIPTION).write_text(
         json.dumps({"name": "clinics", "server": key.public.line, "file": RUN_FILE})
     )
     lines = [server_study.RoundLine(n, {"north": "e"}, {}, [], 1.5, {"accuracy": 0.1 * n}) for n in (1, 2)]
-    (folder / study.JOURNAL).write_bytes(b"".join(line.to_bytes() for line in lines))
-    (folder / study.STATUS).write_text(json.dumps({"round": 2, "rounds": 2, "state": "done", "measured": {}}))
+    (folder / names.JOURNAL).write_bytes(b"".join(line.to_bytes() for line in lines))
+    (folder / names.STATUS).write_text(json.dumps({"round": 2, "rounds": 2, "state": "done", "measured": {}}))
     return folder
 
 
@@ -166,15 +174,15 @@ def test_the_report_of_a_study(studied):
 
 
 def test_a_changed_statement_is_refused(studied):
-    envelope = json.loads((studied / study.STATEMENT).read_text())
+    envelope = json.loads((studied / names.STATEMENT).read_text())
     payload = base64.b64decode(envelope["payload"]).replace(b"model user", b"outsider")
     envelope["payload"] = base64.b64encode(payload).decode()
-    (studied / study.STATEMENT).write_text(json.dumps(envelope))
+    (studied / names.STATEMENT).write_text(json.dumps(envelope))
     with pytest.raises(InvalidInput, match="was changed"):
         read_subject([studied], readers())
 
 
 def test_a_study_that_goes_on_is_not_reported(studied):
-    (studied / study.STATEMENT).unlink()
+    (studied / names.STATEMENT).unlink()
     with pytest.raises(InvalidInput, match="not ended"):
         read_subject([studied], readers())

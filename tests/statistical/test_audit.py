@@ -20,7 +20,16 @@ from scipy.stats import binom
 import sordino.mechanisms
 from sordino.bounding import clip
 from sordino.errors import InvalidInput
-from sordino.mechanisms import binomial, discrete_gaussian, gaussian, laplace, privunit, qtdl, scalar_dp
+from sordino.mechanisms import (
+    binomial,
+    discrete_gaussian,
+    gaussian,
+    laplace,
+    privunit,
+    qtdl,
+    scalar_dp,
+    truncated_laplace,
+)
 from sordino.privacy import delta_of, epsilon_of
 from sordino.privacy.audit import Audit, audit, audit_canaries, delta_lower, exact_delta, exact_epsilon
 from sordino.privacy.events import Gaussian, Sampled
@@ -29,6 +38,7 @@ from sordino.privacy.privunit import privunit_constants
 from sordino.privacy.quantized import Sensitivities, calibrations
 from sordino.privacy.sampling import Poisson, WithReplacement
 from sordino.privacy.tdl import tdl_pmf, theorem_1, worst_delta
+from sordino.privacy.truncated_laplace import calibrate_truncated_laplace
 from sordino.types import Observer, Relation, Unit
 
 CONFIDENCE = 0.9999
@@ -280,6 +290,10 @@ MECHANISMS = {
         (d, qtdl(d=d, levels=levels, epsilon=epsilon, delta=DELTA, noise=noise))
         for noise in ("gaussian", "truncated-laplace", "laplace")
         for d, levels, epsilon in ((1, 4, 1.0), (2, 16, 2.0), (4, 64, 4.0))
+    ],
+    "truncated_laplace": [
+        (d, truncated_laplace(*calibrate_truncated_laplace(epsilon, DELTA, d, 2.0)))
+        for d, epsilon in ((1, 1.0), (3, 2.0), (16, 4.0))
     ],
     "privunit": [
         (d, privunit(d=d, eps0=eps, eps1=eps, eps2=eps, bound=1.0)) for d, eps in ((2, 0.5), (16, 1.0), (64, 2.0))

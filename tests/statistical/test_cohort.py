@@ -127,6 +127,20 @@ def test_unreliable(clients):
     assert np.abs(z).max() < stats.norm.isf(ALPHA / 2 / clients)
 
 
+def test_unreliable_with_a_law_of_its_own():
+    """M_r is 2, 10 or 25; 1 / E(1 / M_r) is what the variance of a mean is divided by."""
+    cohort, draws = parse_cohort("unreliable:25=0.5,2=0.2,10=0.3"), 4000
+    members = drawn(cohort, 100, draws, seed=5)
+    counts = np.bincount(members.sum(axis=1), minlength=26)
+    assert counts[[2, 10, 25]].sum() == draws
+    assert stats.chisquare(counts[[2, 10, 25]], draws * np.array([0.2, 0.3, 0.5])).pvalue > ALPHA
+    assert cohort.planned(100) == pytest.approx(15.9)
+    assert cohort.answering(100) == pytest.approx(1 / np.mean(1 / members.sum(axis=1)), rel=0.1)
+    assert cohort.answering(100) == pytest.approx(1 / (0.2 / 2 + 0.3 / 10 + 0.5 / 25))
+    assert UnreliableCohort(1, 3).answering(9) == pytest.approx(3 / (1 + 1 / 2 + 1 / 3))
+    assert FixedCohort(7).answering(9) == 7
+
+
 def test_rounds_differ():
     """Different keys, different cohorts."""
     for cohort in (PoissonCohort(0.2), FixedCohort(20), UnreliableCohort(10, 25)):
@@ -144,13 +158,26 @@ def test_of_a_million_clients_only_the_cohort_is_listed(cohort):
     assert client_ids.max() < clients
 
 
-@pytest.mark.parametrize("text", ["full", "poisson:0.2", "fixed:25", "unreliable:10-25"])
+@pytest.mark.parametrize("text", ["full", "poisson:0.2", "fixed:25", "unreliable:10-25", "unreliable:2=0.2,10=0.8"])
 def test_text_round_trips(text):
     assert str(parse_cohort(text)) == text
 
 
 @pytest.mark.parametrize(
-    "text", ["", "poisson:0", "poisson:1.1", "poisson:nan", "fixed:0", "fixed:x", "unreliable:5-3"]
+    "text",
+    [
+        "",
+        "poisson:0",
+        "poisson:1.1",
+        "poisson:nan",
+        "fixed:0",
+        "fixed:x",
+        "unreliable:5-3",
+        "unreliable:5=0.5",
+        "unreliable:5=0.5,5=0.5",
+        "unreliable:0=0.5,5=0.5",
+        "unreliable:1=1.5,5=-0.5",
+    ],
 )
 def test_wrong_text(text):
     with pytest.raises(InvalidInput, match="cohort"):

@@ -186,7 +186,7 @@ def accelerated_mb_sgd(
     feature_bound: float | None = None,
     initial_gap: float | None = None,
     multi_stage: bool = False,
-    weights: str = "clients",
+    weights: str | list[float] = "clients",
     one_pass: bool = False,
     draws: str = WITHOUT,
     bound: Bounder | None = None,

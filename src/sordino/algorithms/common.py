@@ -8,25 +8,30 @@ import jax.numpy as jnp
 
 from sordino.bounding import AdaptiveClip
 from sordino.errors import InvalidInput, require, require_count, require_float32
-from sordino.types import Bounder, BoundInfo, Vector
+from sordino.types import Bounder, BoundInfo, Scalar, Vector
 
 
-def bounded(vector: Vector, bound: Bounder | None) -> tuple[Vector, BoundInfo]:
-    """The vector within its bound. Without a bound only a vector that is not finite changes: it becomes zero."""
+def bounded(vector: Vector, bound: Bounder | None, share: Scalar = 1.0) -> tuple[Vector, BoundInfo]:
+    """The vector within its bound. Without a bound only a vector that is not finite changes: it becomes zero.
+
+    Where the bound is `share` times what it was made for, what is returned, times `share`, is the vector within it.
+    """
     if bound is not None:
-        return bound(vector)
+        vector, info = bound(vector / share)
+        return vector, info._replace(norm=share * info.norm)
     finite = jnp.all(jnp.isfinite(vector))
     return jnp.where(finite, vector, 0.0), BoundInfo(jnp.linalg.norm(vector), jnp.bool_(False), ~finite)
 
 
 def require_local_training(
-    local_steps: int, batch_size: int | None, weight_decay: float, proximal: float = 0.0
+    local_steps: int, batch_size: int | None, weight_decay: float, proximal: float = 0.0, sam_radius: float = 0.0
 ) -> None:
     """Check the arguments of local training."""
     require_count(local_steps, "local_steps")
     require_batch_size(batch_size)
     require_float32("weight_decay", weight_decay, or_zero=True)
     require_float32("proximal", proximal, or_zero=True)
+    require_float32("sam_radius", sam_radius, or_zero=True)
 
 
 def require_batch_size(batch_size: int | None) -> None:

@@ -43,7 +43,7 @@ from numpy.typing import NDArray
 from sordino.algorithms.common import bounded, require_fixed_bound
 from sordino.algorithms.local import ClientData, LocalGradient, local_gradient
 from sordino.algorithms.memory_start import MemoryStart, memory_start
-from sordino.algorithms.schedules import Schedule, StepSize, as_schedule
+from sordino.algorithms.schedules import Schedule, StepSize, as_schedule, require_shares, share_of, shares_of
 from sordino.bounding import Normalize, SmoothedNormalize
 from sordino.errors import require, require_count
 from sordino.privacy import wording
@@ -90,6 +90,7 @@ class ErrorFeedback(Method):
     local: LocalGradient
     beta: Scalar
     lr: Schedule  # gamma_k
+    shares: Schedule | None  # s_k: in round k Psi is s_k Psi(v / s_k)
     start: MemoryStart
     clients: Scalar | None  # n, known when a plan resolves
     top_k: int | None = field(metadata={"static": True})
@@ -118,7 +119,8 @@ class ErrorFeedback(Method):
     def client(self, key: Key, received: Broadcast, g_i: Vector, data: ClientData) -> tuple[Message, Vector, BoundInfo]:
         """Lines 4 to 6."""
         gradient = self.local(key, received.x, data)
-        Delta, info = self.start.message(received.k, gradient, self.psi(gradient - g_i), self._Phi)
+        usual = self.psi(gradient - g_i, share_of(self.shares, received.k))
+        Delta, info = self.start.message(received.k, gradient, usual, self._Phi)
         return Message(Delta), g_i + self._change(received.k, Delta), info
 
     def after_noise(self, received: Broadcast, before: Vector, after: Vector, sent: Vector) -> Vector:
@@ -136,13 +138,14 @@ class ErrorFeedback(Method):
     def params(self, state: ServerState) -> Vector:
         return state.x
 
-    def psi(self, v: Vector) -> tuple[Vector, BoundInfo]:
+    def psi(self, v: Vector, share: Scalar = 1.0) -> tuple[Vector, BoundInfo]:
         """Psi: compress, then bound."""
-        return bounded(v if self.top_k is None else keep_largest(v, self.top_k), self.bound)
+        return bounded(v if self.top_k is None else keep_largest(v, self.top_k), self.bound, share)
 
     def resolve(self, context: PlanContext) -> ErrorFeedback:
         if self.top_k is not None:
             _require_top_k(self.top_k, context.d)
+        require_shares(self.shares, context.rounds, self.bound)
         return dataclasses.replace(self, clients=float(context.clients), start=self.start.resolve(context))
 
     def round_of(self, received: PyTree) -> Scalar:
@@ -180,7 +183,7 @@ class ErrorFeedback(Method):
 
     def _change(self, k: jax.Array, message: Vector) -> Vector:
         """What a message adds to g_i, and the mean of all messages to g: beta Delta."""
-        return self.start.change(k, message, self.beta * message, self._Phi)
+        return self.start.change(k, message, share_of(self.shares, k) * self.beta * message, self._Phi)
 
 
 def error_feedback(
@@ -197,6 +200,7 @@ def error_feedback(
     memory_clip: float | None = None,
     memory_rounds: int = 1,
     remember_noise: bool = False,
+    bound_schedule: StepSize | None = None,
 ) -> ErrorFeedback:
     """EF21, Clip21 and alpha-NormEC, by what caps the message; noise and trust are chosen by the plan.
 
@@ -214,6 +218,7 @@ def error_feedback(
       memory_rounds: m, the number of rounds that the start takes.
       remember_noise: (the paper's box: false) the memory follows the message as it was sent, so that noise is
         compensated too; for local trust, and a model user's epsilon is then the server's.
+      bound_schedule: s_k, by which the bound of round k is s_k times `bound`.
     """
     require(0 < beta < math.inf, "beta", beta, "must be positive and finite")
     if top_k is not None:
@@ -230,6 +235,7 @@ def error_feedback(
         local=local_gradient(batch_size, local_steps, local_lr),
         beta=beta,
         lr=as_schedule(server_lr, "server_lr"),
+        shares=shares_of(bound_schedule),
         start=memory_start(memory, memory_clip, memory_rounds),
         clients=None,
         top_k=top_k,

@@ -17,7 +17,8 @@ second paper adds N(0, r sigma^2) in every client and returns a random iterate (
 central noise falls once, on the sum, and the last iterate is returned by default. `message = "difference"` sends
 w_k - w_{k,E} undivided, as other papers do. With a `step_size` the server scales a_k by the eta_g of FedEXP (see
 `extrapolation`) before its own step. With `proximal` clients take the steps of FedProx (see `local`), and with a
-`server_optimiser` the last line is that of FedAdam, FedYogi or FedAdagrad (see `server`).
+`server_optimiser` the last line is that of FedAdam, FedYogi or FedAdagrad (see `server`). With `sam_radius` they take
+the steps of DP-FedSAM (see `local`), and with a `bound_schedule` the bound of round k is s_k C (see `schedules`).
 """
 
 from __future__ import annotations
@@ -32,7 +33,18 @@ import jax.numpy as jnp
 from sordino.algorithms.common import bounded, require_choice, require_local_training
 from sordino.algorithms.extrapolation import Extrapolating, Extrapolation, ServerInfo, extrapolation
 from sordino.algorithms.local import ClientData, LocalTraining
-from sordino.algorithms.schedules import StepSize, as_schedule, constant, require_positive
+from sordino.algorithms.private_metric import GradientNorm, PrivateMetric, TrainingLoss
+from sordino.algorithms.private_metric import private_metric as metric_of
+from sordino.algorithms.schedules import (
+    Schedule,
+    StepSize,
+    as_schedule,
+    constant,
+    require_positive,
+    require_shares,
+    share_of,
+    shares_of,
+)
 from sordino.algorithms.server import OUTPUTS, NamedStep, OptaxStep, Output, ServerOptimiser, ServerStep, server_step
 from sordino.bounding import AdaptiveClip
 from sordino.bounding.adaptive_clip import INDICATORS
@@ -82,6 +94,8 @@ class FedAvg(Extrapolating):
     local: LocalTraining
     server_step: ServerStep | OptaxStep | NamedStep
     step_size: Extrapolation | None
+    shares: Schedule | None  # s_k
+    metric: PrivateMetric | None
     message: str = field(metadata={"static": True})
     output: str = field(metadata={"static": True})
 
@@ -104,13 +118,18 @@ class FedAvg(Extrapolating):
         u = w_k - w_E
         if self.message == "gradient":
             u = u / self.local.lr(k)
-        g, info = bounded(u, self.bound if adaptive is None else adaptive)
+        g, info = bounded(u, self.bound if adaptive is None else adaptive, share_of(self.shares, k))
         side = self.squared_norm(g) if adaptive is None else adaptive.indicator(info)
+        if self.metric is not None:
+            side = self.metric(w_k, data)
         return Message(g, side), state, info
 
-    def server(self, key: Key, state: ServerState, total: Aggregate) -> tuple[ServerState, ServerInfo | None]:
-        a, info = self.extrapolated(total.mean, total)
-        w, step = self.server_step(state.w, state.step, a, state.k)
+    def server(
+        self, key: Key, state: ServerState, total: Aggregate
+    ) -> tuple[ServerState, ServerInfo | TrainingLoss | GradientNorm | None]:
+        a, told = self.extrapolated(total.mean, total)
+        info = told if self.metric is None else self.metric.told(total)
+        w, step = self.server_step(state.w, state.step, share_of(self.shares, state.k) * a, state.k)
         output = state.output.after(self.output, key, state.w, w, state.k)
         bound = state.bound
         if bound is not None:
@@ -124,7 +143,9 @@ class FedAvg(Extrapolating):
     def resolve(self, context: PlanContext) -> FedAvg:
         if self.message == "gradient":
             require_positive(self.local.lr, context.rounds, "local_lr")
-        return dataclasses.replace(self, step_size=self.resolved_step_size(context))
+        require_shares(self.shares, context.rounds, self.bound)
+        metric = None if self.metric is None else self.metric.resolve(context)
+        return dataclasses.replace(self, step_size=self.resolved_step_size(context), metric=metric)
 
     def round_of(self, received: PyTree) -> Scalar:
         return received.k
@@ -133,16 +154,23 @@ class FedAvg(Extrapolating):
         return super().limit(received, numbers) if received.bound is None else received.bound.limit
 
     def side_event(self, relation: Relation) -> Event | None:
-        """The cost of the indicators of an adaptive bound, or of the sum of squared norms behind the step size."""
+        """The cost of the indicators of an adaptive bound, of a metric, or of squared norms behind the step size."""
         if isinstance(self.bound, AdaptiveClip):
             return self.bound.indicator_event(relation)
-        return super().side_event(relation)
+        return super().side_event(relation) if self.metric is None else self.metric.event(relation)
 
     def side_noise_std(self) -> Scalar | None:
+        if self.metric is not None:
+            return self.metric.noise_std
         return self.bound.indicator_noise_std if isinstance(self.bound, AdaptiveClip) else super().side_noise_std()
 
     def side_range(self) -> tuple[float, float] | None:
+        if self.metric is not None:
+            return 0.0, float(self.metric.bound)
         return INDICATORS if isinstance(self.bound, AdaptiveClip) else super().side_range()
+
+    def side_figures(self) -> dict[str, float]:
+        return super().side_figures() if self.metric is None else {"metric_noise_std": float(self.metric.noise_std)}
 
     def noise_scale(self, state: ServerState) -> Scalar:
         """An adaptive bound over its first value: noise on the sum grows and shrinks with it."""
@@ -164,10 +192,13 @@ def fedavg(
     momentum: float = 0.0,
     weight_decay: float = 0.0,
     proximal: float = 0.0,
+    sam_radius: float = 0.0,
+    bound_schedule: StepSize | None = None,
     message: str = "gradient",
     output: str = "last",
     step_size: str | None = None,
     step_cost: float | None = None,
+    private_metric: dict[str, str | float] | None = None,
 ) -> FedAvg:
     """FedAvg and its bounded forms; noise and trust are chosen by the plan.
 
@@ -184,19 +215,29 @@ def fedavg(
       momentum: of the local steps.
       weight_decay: L2, added to the gradient.
       proximal: mu of FedProx, which adds mu (w - w_k) to each local gradient; it matters from two local steps on.
+      sam_radius: rho of DP-FedSAM, whose local gradients are taken this far uphill.
+      bound_schedule: s_k, by which the bound of round k is s_k times `bound`: {start = 1.0, decay = 0.98}, say.
       message: "gradient", the update over eta_k, or "difference".
       output: "last", "mean-of-last-two" or "random".
       step_size: "corrected" or "naive", FedEXP's step size on top of beta_k; none if left out.
       step_cost: with central trust, the largest share of a message's mu that the release behind the step size may cost.
+      private_metric: {name = "loss" or "gradient-norm", bound = B, noise_std = s}: the clients' mean of it, at most B
+        each, released in every round with Gaussian noise s on the sum, which the certificate counts.
     """
-    require_local_training(local_steps, batch_size, weight_decay, proximal)
+    require_local_training(local_steps, batch_size, weight_decay, proximal, sam_radius)
     require(0 <= momentum < 1, "momentum", momentum, "must lie in [0, 1)")
     require_choice("message", message, ("gradient", "difference"))
     require_choice("output", output, OUTPUTS)
     rule = extrapolation(step_size, step_cost)
     if rule is not None and isinstance(bound, AdaptiveClip):
         raise InvalidInput("step_size", step_size, "needs a bound that stays: use clip or normalize")
+    metric = metric_of(private_metric)
+    alone = rule is None and not isinstance(bound, AdaptiveClip)
+    remedy = "one scalar travels beside a message: leave out step_size and adaptive_clip"
+    require(metric is None or alone, "private_metric", private_metric, remedy)
     eta = as_schedule(local_lr, "local_lr")
     step = server_step(server_lr, eta if message == "gradient" else constant(1.0), server_momentum, server_optimiser)
-    training = LocalTraining(eta, momentum or None, weight_decay, local_steps, batch_size, proximal or None)
-    return FedAvg(bound, training, step, rule, message, output)
+    training = LocalTraining(
+        eta, momentum or None, weight_decay, local_steps, batch_size, proximal or None, sam_radius or None
+    )
+    return FedAvg(bound, training, step, rule, shares_of(bound_schedule), metric, message, output)

@@ -90,7 +90,8 @@ class ClientData:
 
     def gradient(self, w: Vector, batch: Batch) -> Vector:
         """Gradient of the mean loss over the batch."""
-        return jax.grad(self.loss)(w, batch)
+        unravel, loss = shapes_of(self.loss)
+        return _as_vector(jax.grad(loss)(unravel(w), batch))
 
 
 @pytree
@@ -104,6 +105,9 @@ class LocalTraining:
         h_k(w; w^t) = F_k(w) + (mu / 2) ||w - w^t||^2
 
     The paper leaves the solver open and asks for a gamma-inexact minimiser; here it is these E steps.
+
+    With `sam_radius` a gradient is taken uphill of w, at w + rho g / ||g|| with g the gradient at w. These are the
+    steps of DP-FedSAM (Shi et al. 2023, Make Landscape Flatter in Differentially Private Federated Learning).
     """
 
     lr: Schedule  # eta_k
@@ -112,12 +116,13 @@ class LocalTraining:
     steps: int = field(metadata={"static": True})  # E
     batch_size: int | None = field(metadata={"static": True})  # None: all of the client's records
     proximal: Scalar | None = None  # mu; None: no such term
+    sam_radius: Scalar | None = None  # rho; None: gradients at w itself
 
     def __call__(self, key: Key, w: Vector, data: ClientData, k: jax.Array, correction: Vector | None = None) -> Vector:
         """w_{k,E} from w_{k,0} = w in round k; `correction` is added to every gradient."""
         eta = self.lr(k)
         whole = self.batch_size is None or self.batch_size >= data.largest
-        plain = whole and correction is None and data.augment is None
+        plain = whole and correction is None and data.augment is None and self.sam_radius is None
         if plain and (linear := linear_of(data.loss)) is not None and _few_records(w, data):
             return self._in_span(w, data, eta, linear)
         batch_of, mu = data.batches(key, self.batch_size), self.proximal
@@ -125,7 +130,10 @@ class LocalTraining:
 
         def step(carry: tuple[Params, Params], tau: jax.Array) -> tuple[tuple[Params, Params], None]:
             w, v = carry
-            gradient = jax.grad(loss)(w, batch_of(tau))
+            batch = batch_of(tau)
+            gradient = jax.grad(loss)(w, batch)
+            if self.sam_radius is not None:
+                gradient = jax.grad(loss)(_uphill(w, gradient, self.sam_radius), batch)
             gradient = jax.tree.map(lambda g, w, c: g + self.weight_decay * w + c, gradient, w, shift)
             if mu is not None:
                 gradient = jax.tree.map(lambda g, w, w_k: g + mu * (w - w_k), gradient, w, params)
@@ -138,9 +146,9 @@ class LocalTraining:
         shift = jax.tree.map(jnp.zeros_like, params) if correction is None else unravel(correction)
         v = None if self.momentum is None else jax.tree.map(jnp.zeros_like, params)
         if self.steps == 1:  # without a scan, which would give every client a copy of the w that all share
-            return ravel_pytree(step((params, v), jnp.int32(0))[0][0])[0]
+            return _as_vector(step((params, v), jnp.int32(0))[0][0])
         (params, _), _ = jax.lax.scan(step, (params, v), jnp.arange(self.steps))
-        return ravel_pytree(params)[0]
+        return _as_vector(params)
 
     def _in_span(self, w: Vector, data: ClientData, eta: Scalar, linear: Linear) -> Vector:
         """The same steps, cheaper, for scores x W^T + b: gradients are sums of records, so W stays in their span.
@@ -207,7 +215,31 @@ def local_gradient(batch_size: int | None, local_steps: int, local_lr: float | N
     return LocalGradient(1.0 if local_lr is None else local_lr, local_steps, batch_size)
 
 
+def _uphill(w: Params, g: Params, rho: Scalar) -> Params:
+    """w + rho g / ||g||, with 0/0 = 0."""
+    norm = jnp.linalg.norm(ravel_pytree(g)[0])
+    step = rho / jnp.where(norm > 0, norm, 1.0)
+    moved: Params = jax.tree.map(lambda w, g: w + step * g, w, g)
+    return moved
+
+
 def _few_records(w: Vector, data: ClientData) -> bool:
     """Whether the records of a linear model's client are so few that working in their span is cheaper."""
     weight, _ = jax.eval_shape(shapes_of(data.loss)[0], w)
     return bool(2 * data.largest < weight.shape[1])
+
+
+def _as_vector(params: Params) -> Vector:
+    """The leaves of parameters, one after another.
+
+    On a CPU they are written one by one. XLA joins a concatenation with what comes after it, and the loop that it then
+    makes for many leaves can take longer than the training (335,000 parameters in eight leaves: 14 ms against 0.2 ms).
+    """
+    if jax.default_backend() != "cpu":
+        return ravel_pytree(params)[0]
+    leaves = [leaf.ravel() for leaf in jax.tree.leaves(params)]
+    vector, place = jnp.zeros(sum(leaf.size for leaf in leaves), leaves[0].dtype), 0
+    for leaf in leaves:
+        vector = jax.lax.dynamic_update_slice(vector, leaf, (place,))
+        place += leaf.size
+    return vector

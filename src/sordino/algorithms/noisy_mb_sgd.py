@@ -120,7 +120,7 @@ def noisy_mb_sgd(
     smoothness: float | None = None,
     feature_bound: float | None = None,
     step_size: float | None = None,
-    weights: str = "clients",
+    weights: str | list[float] = "clients",
     one_pass: bool = False,
     draws: str = WITHOUT,
     bound: Bounder | None = None,
@@ -135,7 +135,8 @@ def noisy_mb_sgd(
       smoothness: beta of one record's loss; from the model and `feature_bound`, if left out.
       feature_bound: a public bound on the norm of a record's features.
       step_size: eta, instead of the theorem's.
-      weights: "clients", every client counts the same, or "records", in proportion to its number of records.
+      weights: "clients", every client counts the same, "records", in proportion to its number of records, or p_i, one
+        number a client, in proportion to which they count.
       one_pass: use each record at most once over all rounds.
       draws: "without-replacement", or "with-replacement", the paper's, which costs more: a record may count several
         times.

@@ -3,7 +3,8 @@
     client i:  draws K_i of its n_i records, without or with replacement
                g_i = weight_i (1/K_i) sum_x clip(grad f(w, x), L_i);    sends g_i + N(0, sigma_i^2 I)
 
-weight_i is 1, or n_i over the mean of all n_j where clients count in proportion to their records. L_i, K_i, weight_i
+weight_i is 1, or n_i over the mean of all n_j where clients count in proportion to their records, or p_i over the mean
+of all p_j for F = sum_i p_i F_i (Appendix B). L_i, K_i, weight_i
 and sigma_i are a client's own numbers; the plan computes them. With replacement a record may be drawn several times
 and then counts as often: how often is binomial, Bin(K_i, 1/n_i), and the accountant weighs every case. In one pass a
 client goes through its records in one public order, K_i in each round, and uses none of them twice.
@@ -12,6 +13,7 @@ client goes through its records in one public order, K_i in each round, and uses
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, Self, TypeAlias, TypeVar
 
@@ -57,7 +59,7 @@ class RecordOptions:
 
     lipschitz: tuple[float, ...]  # one, or one a client
     batch_size: tuple[int, ...] | None = None  # one, or one a client; None for all records
-    weights: str = "clients"
+    weights: str | tuple[float, ...] = "clients"  # or p_i, one a client
     one_pass: bool = False
     smoothness: float | None = None
     feature_bound: float | None = None
@@ -188,12 +190,16 @@ def records_of(context: PlanContext) -> tuple[RecordFacts, int]:
 
 
 def variance(context: PlanContext, *, with_replacement: bool) -> float:
-    """V^2 of the mean of a round; a client that uses each of its records once has no sampling error."""
+    """V^2 of the mean of a round of M = 1 / E(1 / M_r) messages.
+
+    A client that uses each of its records once has no sampling error.
+    """
     known, _ = records_of(context)
     sampling = np.where(
         with_replacement | (known.batch < known.sizes), 4 * (known.weight * known.lipschitz) ** 2 / known.batch, 0.0
     )
-    return float(np.mean(sampling + context.d * known.noise_std**2) / context.planned_cohort)
+    messages = context.planned_cohort if context.answering is None else context.answering
+    return float(np.mean(sampling + context.d * known.noise_std**2) / messages)
 
 
 def project(w: Vector, D: Scalar) -> Vector:
@@ -213,7 +219,7 @@ def record_options(
     batch_size: int | list[int] | None,
     smoothness: float | None,
     feature_bound: float | None,
-    weights: str,
+    weights: str | list[float],
     one_pass: bool,
     draws: str,
 ) -> RecordOptions:
@@ -223,7 +229,11 @@ def record_options(
         if constant is not None:
             require_float32(name, constant)
     require(batch_size is not None or not one_pass, "batch_size", batch_size, "one pass needs the records of a round")
-    require_choice("weights", weights, WEIGHTS)
+    if isinstance(weights, str):
+        require_choice("weights", weights, WEIGHTS)
+    else:
+        for p in weights:
+            require(0 < p < math.inf, "weights", p, "every p_i must be positive and finite")
     require_choice("draws", draws, DRAWS)
     if draws == WITH:
         require(not one_pass, "draws", draws, f"one pass uses no record twice: leave one_pass out, or use {WITHOUT}")
@@ -234,7 +244,8 @@ def record_options(
     K = None if batch_size is None else _one_or_each("batch_size", batch_size)
     for size in K or ():
         require_count(size, "batch_size", "must be a whole number, at least 1, or left out")
-    return RecordOptions(L, K, weights, one_pass, smoothness, feature_bound, draws)
+    counted = weights if isinstance(weights, str) else tuple(weights)
+    return RecordOptions(L, K, counted, one_pass, smoothness, feature_bound, draws)
 
 
 def _one_or_each(field: str, value: Number | list[Number]) -> tuple[Number, ...]:

@@ -16,14 +16,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sordino.bounding import AdaptiveClip
 from sordino.errors import MOST_ROUNDS, InvalidInput, require, require_float32
 from sordino.pytrees import pytree
-from sordino.types import Scalar
+from sordino.types import Bounder, Scalar
 
 Schedule: TypeAlias = Callable[[jax.Array], Scalar]
 StepSize: TypeAlias = float | dict[str, Any] | Callable[..., Any]  # what `as_schedule` reads
 
 DENSE = 100_000  # rounds of which every value is part of a function's digest; later ones are probed sparsely
+SHARES = (1e-6, 1e6)  # of a bound's first value
 _PROBED = np.concatenate([np.arange(DENSE), np.arange(DENSE, MOST_ROUNDS + 1, 10_000)]).astype(np.int32)
 
 
@@ -139,6 +141,36 @@ def require_positive(schedule: Schedule, rounds: int | None, name: str) -> None:
     if zero.size:
         remedy = f"is 0 in round {zero[0]}, and messages are divided by it: plan fewer rounds, or end above 0"
         raise InvalidInput(name, schedule.function, remedy)
+
+
+def shares_of(what: StepSize | None) -> Schedule | None:
+    """The shares s_k of a bound's first value that a run file or Python describes; None where the bound stays.
+
+    A message of round k is bounded by s_k C: bound_C(v / s_k) is sent, and the receiver multiplies by s_k. So messages
+    have norm C at most in every round, the sensitivity and the noise are those of a bound C, and what reaches the model
+    is s_k times that noise.
+    """
+    return None if what is None else as_schedule(what, "bound_schedule")
+
+
+def share_of(schedule: Schedule | None, k: jax.Array) -> Scalar:
+    """s_k."""
+    return 1.0 if schedule is None else schedule(k)
+
+
+def require_shares(schedule: Schedule | None, rounds: int | None, bound: Bounder | None) -> None:
+    """Refuse shares of no bound, of one that moves by itself, and shares that no bound can have in a round."""
+    if schedule is None:
+        return
+    require(bound is not None, "bound_schedule", schedule, "there is no bound to follow it: give one, or leave it out")
+    adaptive = isinstance(bound, AdaptiveClip)
+    require(not adaptive, "bound_schedule", schedule, "an adaptive bound moves by itself: use clip, or leave it out")
+    shares = np.asarray(jax.vmap(schedule)(jnp.arange(rounds or 1)) * jnp.ones(rounds or 1))
+    low, high = SHARES
+    wrong = np.flatnonzero(~((shares >= low) & (shares <= high)))
+    if wrong.size:
+        remedy = f"is {shares[wrong[0]]:g} in round {wrong[0]}: must lie between {low:g} and {high:g} in every round"
+        raise InvalidInput("bound_schedule", schedule, remedy)
 
 
 def _values(function: Callable[..., Any], rounds: np.ndarray) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import warnings
 from typing import NoReturn, TextIO
@@ -10,7 +11,11 @@ from typing import NoReturn, TextIO
 __all__ = ["main", "stopped"]
 
 STOPPED = 130  # the exit status of what Ctrl-C has ended
-HOW_TO_GO_ON = "stopped: a run goes on with --resume; sweeps and reproduce with the same command"
+GOES_ON = {
+    "run": "a run goes on with --resume, a sweep with the same command",
+    "compare": "the same command completes what is missing",
+    "reproduce": "the same command completes what is missing",
+}
 
 
 def main() -> None:
@@ -80,9 +85,13 @@ def _print_warning(
     print(said, end="", file=file or sys.stderr)
 
 
-def stopped(words: str = HOW_TO_GO_ON) -> NoReturn:
-    """Ctrl-C. What is computed in other threads would crash an interpreter that takes itself apart: leave at once."""
-    print(words, file=sys.stderr)
+def stopped(how: str = "") -> NoReturn:
+    """Ctrl-C, with how the command goes on, if it does.
+
+    What is computed in other threads would crash an interpreter that takes itself apart: leave at once.
+    """
+    how = how or GOES_ON.get(sys.argv[1] if len(sys.argv) > 1 else "", "")
+    print(f"stopped: {how}" if how else "stopped", file=sys.stderr)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(STOPPED)
@@ -98,7 +107,7 @@ def _one_line(error: Exception) -> str:
     import click
 
     assert isinstance(error, click.ClickException)
-    message = " ".join(error.format_message().split())
+    message = re.sub(r"(Did you mean [^?]*\?)(?: \1)+", r"\1", " ".join(error.format_message().split()))
     context = getattr(error, "ctx", None)
     if context is None:
         return message

@@ -46,6 +46,7 @@ def _add_command(title: str, calculate: Callable[..., dict[str, object]]) -> Non
 
 _add_command("Gaussian noise", calculator.gaussian)
 _add_command("Laplace noise", calculator.laplace)
+_add_command("Secure aggregation", calculator.secure_aggregation)
 _add_command("Truncated discrete Laplace", calculator.tdl)
 _add_command("QTDL", calculator.qtdl)
 _add_command("Binomial noise", calculator.binomial)

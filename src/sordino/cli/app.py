@@ -20,6 +20,7 @@ from sordino.cli import (
     deploy,
     report,
     reproduce,
+    rules,
     run,
 )
 
@@ -61,6 +62,7 @@ app.command("board")(board.board_command)
 app.command("runs")(board.runs_command)
 app.command("report")(report.report_command)
 app.command("reproduce")(reproduce.reproduce_command)
+app.command("rules")(rules.rules_command)
 app.command("demo")(demo.demo_command)
 app.command("bench")(bench.bench_command)
 app.command("audit")(audit.audit_command)

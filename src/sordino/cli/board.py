@@ -33,7 +33,7 @@ def runs_command(folder: Folder = Path("runs"), public: Public = False, json: Js
             "run": each.name if each.kind == "run" else f"{each.name} ({each.kind})",
             "task": each.task,
             "method": each.method,
-            "done": f"{each.done}/{each.planned}" + (" ..." if each.going else ""),
+            "done": f"{each.done}/{each.planned or '?'}" + (" ..." if each.going else ""),
             "epsilon": f"{each.epsilon} *" if each.caution else each.epsilon,
             "against": each.against,
             "measured": each.value or each.note or "-",
@@ -46,7 +46,8 @@ def runs_command(folder: Folder = Path("runs"), public: Public = False, json: Js
         named = ", ".join(some[:3]) + (f" and {len(some) - 3} more" if len(some) > 3 else "")
         print(f"* {named}: {caution}. Do not publish the model as private.")
     if any(each.going for each in listed):
-        print("... not finished. Rounds of a run, points of a sweep; epsilon is that of all planned rounds.")
+        print("... not finished. Rounds of a run, points of a sweep, runs of a comparison.")
+        print("Epsilon is that of all planned rounds.")
 
 
 def board_command(
@@ -73,6 +74,10 @@ def board_command(
     try:
         listener.bind((host, port))
     except OSError as error:
+        listener.close()
+        if isinstance(error, socket.gaierror):
+            remedy = f"is not known here ({error.strerror}): give an address or a name of this machine"
+            raise InvalidInput("host", host, remedy) from None
         raise InvalidInput("port", port, f"cannot listen at {host} ({error.strerror}): choose another") from None
     if not is_loopback(host) and not public:
         said = "metrics computed on the clients' records are shown to whoever reaches this address: --public hides them"

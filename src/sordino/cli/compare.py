@@ -59,6 +59,8 @@ def compare_command(
     from sordino.report.comparison import COMPARISON
     from sordino.runs.names import LEDGER
 
+    share = "must lie in (0, 1): the share of the clients that choose and do not train"
+    require(0 < held_out < 1, "held-out", held_out, share)
     require(len(files) >= 2, "files", [str(file) for file in files], "give at least two run files")
     sweeps = {name: load_sweep(file, tuple(set or ())) for name, file in sorted(zip(_names(files), files, strict=True))}
     _require_comparable(list(sweeps.values()))

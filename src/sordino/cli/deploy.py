@@ -151,7 +151,7 @@ def resume_command(
 def status_command(place: Place, json: Json = False) -> None:
     """Show where every study stands."""
     from sordino.cli.deploy_report import show_studies
-    from sordino.deploy.look import read_status
+    from sordino.deploy.status import read_status
 
     found = _server_place(place)
     studies = [status for folder in found.studies() if (status := read_status(folder)) is not None]
@@ -163,8 +163,8 @@ def stop_command(
     place: Place, name: Annotated[str | None, typer.Argument(help="The study; all that run, if left out.")] = None
 ) -> None:
     """Stop studies. The round in progress is finished first, and `resume` goes on from there."""
-    from sordino.deploy.look import RUNNING, read_status
     from sordino.deploy.server_study import STOP
+    from sordino.deploy.status import RUNNING, read_status
 
     found = _server_place(place)
     folders = found.studies() if name is None else [found.study(name)]
@@ -263,7 +263,7 @@ def _resumable(found: ServerPlace, name: str) -> Iterator[None]:
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
         begun = name in [folder.name for folder in found.studies()]
-        stopped(f"stopped; what is done is kept, go on with: {resume}" if begun else "stopped before the study began")
+        stopped(f"what is done is kept, go on with: {resume}" if begun else "the study has not begun")
 
 
 def _report(found: ServerPlace, name: str | None, *, as_json: bool) -> None:

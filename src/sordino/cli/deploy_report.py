@@ -12,8 +12,10 @@ import typer
 
 from sordino.cli.output import print_json, print_rows
 from sordino.deploy.both_sides import Account, BothSides
-from sordino.deploy.look import StudyStatus, measured
+from sordino.deploy.look import measured
 from sordino.deploy.own_account import OwnAccount
+from sordino.deploy.status import StudyStatus
+from sordino.errors import one_line
 from sordino.privacy.guarantee import Certificate
 from sordino.privacy.wording import format_delta, format_epsilon
 
@@ -139,6 +141,6 @@ def print_faults(faults: Iterable[str]) -> None:
     """One line each on stderr, and then exit code 1."""
     lines = list(faults)
     for fault in lines:
-        print(f"fault: {fault}", file=sys.stderr)
+        print(f"fault: {one_line(fault)}", file=sys.stderr)  # a part may be the words of another party
     if lines:
         raise typer.Exit(1)

@@ -13,7 +13,8 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from sordino.deploy.look import RUNNING, View, changes, measured
+from sordino.deploy.look import View, changes, measured
+from sordino.deploy.status import RUNNING
 
 PAUSE = 1.0  # seconds between two looks
 CONNECTED = {True: "[green]connected[/]", False: "[red]absent[/]", None: "?"}

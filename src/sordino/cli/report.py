@@ -35,6 +35,8 @@ def report_command(
     from sordino.report.readers import readers
     from sordino.report.subject import read_subject
 
+    twice = next((run for run in runs if runs.count(run) > 1), None)
+    require(twice is None, "run", str(twice), "is named twice: name each run once")
     path = out or _beside(runs, public)
     require(path.suffix == ".html", "out", str(path), "name a file that ends in .html")
     require_folder("out", path.parent)

@@ -42,6 +42,8 @@ def plan_command(
     plan, resolved = point.plan, point.answer
     facts = {"file": str(file), "rounds": plan.rounds, "cohort": str(plan.cohort), "trust": resolved.trust}
     result = facts | dict(resolved.summary)
+    if config.ruled:
+        result["rules"] = [each.row for each in config.ruled]
     if cost:
         from dataclasses import asdict
 

@@ -9,7 +9,7 @@ from sordino.cli.deploy_report import print_faults, print_promises
 from sordino.cli.output import print_json, show
 from sordino.deploy.both_sides import signed_statement
 from sordino.deploy.statements import NODE_STATEMENT, SERVER_STATEMENT, certificate_in, rounds_in, shown
-from sordino.errors import MOST_ROUNDS, InvalidInput, require
+from sordino.errors import MOST_ROUNDS, InvalidInput, one_line, require
 from sordino.privacy.guarantee import Certificate
 from sordino.privacy.signing import VerifyingKey
 
@@ -30,7 +30,7 @@ def show_statement(path: Path, key: VerifyingKey | None, *, as_json: bool) -> No
         raise InvalidInput("file", str(path), other if why is None else why.removeprefix(f"{path.name} "))
     try:
         facts, parts, faults = _read(stated["predicate"])
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, AttributeError):
         raise InvalidInput("file", str(path), "is signed, but was written by another version of Sordino") from None
     facts |= {"signed_by": key.id, "checked": "the signature; the figures are what the signer states"}
     if as_json:
@@ -44,16 +44,16 @@ def show_statement(path: Path, key: VerifyingKey | None, *, as_json: bool) -> No
 
 def _read(predicate: dict[str, Any]) -> tuple[dict[str, Any], list[tuple[Certificate | None, str]], list[str]]:
     """Facts, the certificate of each node, and what the signer disagrees with."""
-    facts = {name: predicate[name] for name in ("study", "digest", "software", "signedAt")}
+    facts: dict[str, Any] = {name: one_line(predicate[name]) for name in ("study", "digest", "software", "signedAt")}
     if "member" in predicate:
-        name = str(predicate["member"])
+        name = one_line(predicate["member"])
         facts |= {"node": name, "rounds answered": _rounds(predicate)}
         if predicate["tornRounds"]:
             facts |= {"torn rounds, counted": int(predicate["tornRounds"])}
         return facts, [(certificate_in(predicate), name)], [str(each) for each in predicate["disagreements"]]
     members = predicate["members"]
-    facts |= {f"rounds used of {name}": _rounds(part) for name, part in members.items()}
-    return facts, [(certificate_in(part), str(name)) for name, part in members.items()], []
+    facts |= {f"rounds used of {one_line(name)}": _rounds(part) for name, part in members.items()}
+    return facts, [(certificate_in(part), one_line(name)) for name, part in members.items()], []
 
 
 def _rounds(part: dict[str, Any]) -> str:

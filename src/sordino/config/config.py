@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sordino.config.locate import Source, located
+from sordino.config.rules import Resolved, require_dimension, with_names
 from sordino.config.schema import File, PrivacySection, registries
 from sordino.errors import InvalidInput, require
 
@@ -25,6 +26,7 @@ class Config:
 
     source: Source
     file: File
+    ruled: tuple[Resolved, ...] = ()  # the keys that theorems gave their numbers
 
     @property
     def path(self) -> Path:
@@ -45,7 +47,8 @@ class Config:
 
         run = self.file.run if seed is None else self.file.run.model_copy(update={"seed": seed})
         file = self.file.model_copy(update={"run": run})
-        return tomli_w.dumps(file.model_dump(exclude_unset=True, exclude_none=True))
+        values = file.model_dump(exclude_unset=True, exclude_none=True)
+        return tomli_w.dumps(with_names(values, self.ruled))
 
     def located(self, *sections: str) -> AbstractContextManager[None]:
         """Within it, errors about values of these sections name the file and the line."""
@@ -84,8 +87,24 @@ class Config:
 
     def resolve(self, plan: Plan, task: Task) -> ResolvedPlan:
         """The plan for the task."""
-        with self.located("run", "privacy", "algorithm", "bound"):
-            return plan.resolve(task.population)
+        with self.located("run", "privacy", "algorithm", "bound", "rules"):
+            require_dimension(self.ruled, task.population.d)
+            resolved = plan.resolve(task.population)
+        from_data = self._constants_from_data()
+        if not (from_data and plan.private):
+            return resolved
+        from sordino.privacy import wording
+
+        warning = wording.constants_from_data(from_data, [".".join(each.place) for each in self.ruled])
+        return replace(resolved, certificate=resolved.certificate.with_warnings(warning))
+
+    def _constants_from_data(self) -> list[str]:
+        """The constants of theorems that were computed from clients' records."""
+        used = {name for each in self.ruled for name in each.arguments}
+        for name in self.file.rules.from_data:
+            with self.located("rules"):
+                require(name in used, "from_data", name, f"name constants of the rules: {', '.join(sorted(used))}")
+        return self.file.rules.from_data
 
     def _bound(self) -> Bounder | None:
         bounders = registries().bounders

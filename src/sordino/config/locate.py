@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from tomlkit.exceptions import TOMLKitError
 
 from sordino.config.schema import File, Section, registries
+from sordino.config.toml import read_toml
 from sordino.errors import InvalidInput, Refused, SordinoError, require
 
 BARE_KEY = r"[A-Za-z0-9_-]+"  # of TOML
@@ -52,15 +53,7 @@ class Source(NamedTuple):
 
 def read(path: Path, changes: tuple[str, ...] = ()) -> tuple[Source, dict[str, Any]]:
     """The file and its values after the changes, each written section.key=value."""
-    try:
-        text = path.read_text()
-        values = tomllib.loads(text)
-    except OSError as error:
-        raise InvalidInput("file", str(path), f"cannot be read ({error.strerror}): check the path") from None
-    except UnicodeDecodeError:
-        raise InvalidInput("file", str(path), "is not text: give a TOML file") from None
-    except tomllib.TOMLDecodeError as error:
-        raise InvalidInput("file", str(path), f"is not valid TOML: {error}") from None
+    text, values = read_toml(path)
     if not changes:
         return Source(path, text, text, frozenset()), values
     document = tomlkit.parse(text)
@@ -88,6 +81,21 @@ def literal_value(text: str) -> Any:
         return tomlkit.parse(f"value = {text.strip()}").item("value")
     except TOMLKitError:
         return tomlkit.item(text.strip())
+
+
+# What a value must be, by pydantic's name for the mistake.
+KINDS = {
+    "string_type": "must be text, in quotes",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "list_type": "must be a list, in brackets",
+    "dict_type": "must be a table, in braces",
+}
 
 
 @contextmanager
@@ -154,7 +162,7 @@ def invalid_input(error: ValidationError, source: Source, model: type[File]) -> 
         return InvalidInput(place, None, "is missing: add it")
     if first["type"] == "model_type":
         return InvalidInput(place, first["input"], "must be a table: write its keys below a line [section]")
-    return InvalidInput(place, first["input"], first["msg"].lower())
+    return InvalidInput(place, first["input"], KINDS.get(first["type"]) or first["msg"].lower())
 
 
 def _remedy_for_unknown(section: str, key: str, model: type[File]) -> str:

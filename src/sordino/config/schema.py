@@ -124,6 +124,14 @@ class RunSection(Section):
     transcript: bool = False
 
 
+class RulesSection(Section):
+    """[rules]: the constants of theorems that other keys name, as server_lr = "theorem-1"."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    from_data: list[str] = []  # the constants that were computed from clients' records
+
+
 class File(Section):
     """A run file without the keys that depend on its method and mechanism, which `file_model` adds."""
 
@@ -132,6 +140,7 @@ class File(Section):
     bound: BoundSection = BoundSection()
     privacy: PrivacySection = PrivacySection()
     run: RunSection
+    rules: RulesSection = RulesSection()
 
 
 class _UnknownMethod(AlgorithmSection):
@@ -221,6 +230,7 @@ def keys_of(section: str) -> Iterator[tuple[str, FieldInfo]]:
         "bound": [_bound_section()],
         "privacy": [_privacy_section(mechanism) for mechanism in registries().mechanisms],
         "run": [RunSection],
+        "rules": [RulesSection],
     }
     return itertools.chain.from_iterable(model.model_fields.items() for model in models.get(section, []))
 

@@ -19,8 +19,10 @@ from pydantic import ValidationError
 
 from sordino.config.config import Config
 from sordino.config.locate import Source, invalid_input, read
+from sordino.config.rules import Resolved, resolve_rules
+from sordino.config.rules import takes_list as constant_takes_list
 from sordino.config.schema import File, file_model, takes_list
-from sordino.errors import InvalidInput
+from sordino.errors import InvalidInput, require
 
 if TYPE_CHECKING:
     from sordino.tasks import Task
@@ -75,19 +77,24 @@ def load_sweep(path: Path, changes: tuple[str, ...] = ()) -> Sweep:
     """Read and check a file that may stand for many runs."""
     source, values = read(path, changes)
     try:
-        several = variations(values, takes_list)
+        several = variations(values, _takes_list)
     except InvalidInput as error:
         section, _, key = error.field.partition(".")
         place = source.place(section, key.partition(".")[0], name=f"[{section}] {key}")
         raise InvalidInput(place, error.value, error.remedy) from None
-    points = [SweepPoint(changes, Config(source, _checked(values, source))) for values, changes in several]
+    points = [SweepPoint(changes, Config(source, *_checked(values, source))) for values, changes in several]
     return Sweep(path, source.changed, tuple(points))
 
 
-def _checked(values: Values, source: Source) -> File:
+def _takes_list(section: str, key: str) -> bool:
+    return constant_takes_list(key) if section == "rules" else takes_list(section, key)
+
+
+def _checked(values: Values, source: Source) -> tuple[File, tuple[Resolved, ...]]:
+    values, resolved = resolve_rules(values, source)
     model = file_model(_value(values, "algorithm", "name"), _value(values, "privacy", "mechanism"))
     try:
-        return model.model_validate(values)
+        return model.model_validate(values), resolved
     except ValidationError as error:
         raise invalid_input(error, source, model) from None
 
@@ -117,6 +124,8 @@ def variations(values: Values, takes_list: Callable[[str, str], bool]) -> list[V
     for place, value in _leaves(values):
         if isinstance(value, dict):
             grids[place] = _choices(place, value["grid"])
+            twice = next((each for each in grids[place] if grids[place].count(each) > 1), None)
+            require(twice is None, ".".join(place), grids[place], f"{twice} stands there twice: name each value once")
         elif isinstance(value, list) and len(place) == 2 and not takes_list(*place):
             lists[place] = _choices(place, value)
     lengths = {len(choices) for choices in lists.values()}

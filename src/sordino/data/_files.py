@@ -82,7 +82,7 @@ def fetch(source: Source) -> tuple[Path, ...]:
     paths = tuple(cache_folder() / source.name / file.name for file in source.forms[0])
     for file, path in zip(source.forms[0], paths, strict=True):
         problem = _download(file, path)
-        if problem:
+        if problem is not None:
             raise InvalidInput("data set", source.name, _not_here(source, problem))
     return paths
 
@@ -105,15 +105,19 @@ def _mismatch(path: Path, checksum: str) -> str | None:
 def _not_here(source: Source, problem: str) -> str:
     wanted = ", ".join(file.name for file in source.forms[0])
     shared = os.environ.get("SORDINO_DATA")
+    downloadable = any(file.urls for file in source.forms[0])
+    fetching = f"run `sordino data fetch {source.name}` where there is a network, or " if downloadable else ""
     return (
         f"not in {', '.join(str(place) for place in places(source))}, and not downloaded ({problem}); "
-        f"run `sordino data fetch {source.name}` where there is a network, or put {wanted} into "
+        f"{fetching}put {wanted} into "
         f"$SORDINO_DATA/{source.name} ($SORDINO_DATA is {shared or 'not set'})"
     )
 
 
 def _download(file: File, path: Path) -> str | None:
     """Download one file to `path` and check it; on failure leave nothing there and return the reasons."""
+    if not file.urls:
+        return "nobody publishes it"
     problems = []
     for url in file.urls:
         try:

@@ -25,6 +25,7 @@ def of_table(
     owners = None if reading.client is None else owners_of(table, reading.client)
     test = _test_rows(table, test_share) if SPLIT in table.columns else None
     x, y = reading.x(table), reading.y(table)
+    reading.warn_of_cuts(table)
     return assemble(name, x, y, reading, owners=owners, test=test, test_share=test_share, split_seed=split_seed)
 
 

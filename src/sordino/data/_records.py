@@ -33,6 +33,9 @@ class Dataset(NamedTuple):
     split_by_label: bool = False  # whether the label of a record can change which other records are test records
     reading: Reading | None = None  # how rows of a table became these records
 
+    def __repr__(self) -> str:
+        return f"Dataset {self.name}: {_counts(self.x, self.x_test, self.classes)}"
+
 
 class FederatedData(NamedTuple):
     """Records sorted by client, so that client i is the slice start[i] : start[i] + size[i]."""
@@ -52,3 +55,11 @@ class FederatedData(NamedTuple):
     dealt_anew: bool = False  # whether the records of natural clients were given to other clients
     dealt_by_label: bool = False  # whether the label of a record can change the client or the split of others
     reading: Reading | None = None
+
+    def __repr__(self) -> str:
+        return f"FederatedData: {len(self.size)} clients, {_counts(self.x, self.x_test, self.classes)}"
+
+
+def _counts(x: Features, x_test: Features, classes: int) -> str:
+    """What is printed of records, in place of the records."""
+    return f"{len(x)} records, {len(x_test)} test records, {classes or 'no'} classes"

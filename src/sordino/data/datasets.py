@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from sordino.data import _files, _images, _tabular, _text
+from sordino.data import _features, _files, _images, _tabular, _text
 from sordino.data._records import Dataset
 from sordino.data.own import OWN_DATA
 from sordino.errors import InvalidInput, require
@@ -37,6 +37,9 @@ CATALOGUE = {
     "mnist": Entry(_images.load_mnist, _images.MNIST, 60000, 10000, (28, 28, 1), 10, None),
     "fashion-mnist": Entry(_images.load_fashion_mnist, _images.FASHION_MNIST, 60000, 10000, (28, 28, 1), 10, None),
     "cifar10": Entry(_images.load_cifar10, _images.CIFAR10, 50000, 10000, (32, 32, 3), 10, None),
+    "cifar10-features": Entry(
+        _features.load_cifar10_features, _features.CIFAR10_FEATURES, 50000, 10000, (512,), 10, None
+    ),
     "cifar100": Entry(_images.load_cifar100, _images.CIFAR100, 50000, 10000, (32, 32, 3), 100, None),
     "heart-disease": Entry(_tabular.load_heart_disease, _tabular.HEART_DISEASE, 497, 243, (13,), 2, 4),
     "adult": Entry(_tabular.load_adult, _tabular.ADULT, 32561, 16281, (108,), 2, 15),

@@ -47,4 +47,5 @@ def read_records(file: str, reading: Reading | None, encoding: str | None = None
     else:
         known = reading.encoding if encoding is None else encoding
         table = read_csv(path, encoding=known or UTF8, delimiter=reading.delimiter)
+    reading.warn_of_cuts(table)
     return NewRecords(table, None, table.rows)

@@ -11,6 +11,7 @@ warn. No mean, deviation, quantile or other statistic is computed.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self, TypeAlias
@@ -23,7 +24,7 @@ from sordino.data._records import Features, Labels
 from sordino.data._scaling import to_unit
 from sordino.data._spelling import number_key
 from sordino.data._table import Table
-from sordino.errors import InvalidInput
+from sordino.errors import InvalidInput, SordinoWarning
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,13 @@ class Number:
         """The feature, [records, 1]."""
         values = table.numbers(self.name, self.missing)
         return (values if self.range is None else to_unit(values, *self.range))[:, None]
+
+    def outside(self, table: Table) -> int:
+        """How many records lie outside of the declared range."""
+        if self.range is None:
+            return 0
+        values = table.numbers(self.name, self.missing)
+        return int(np.count_nonzero((values < self.range[0]) | (values > self.range[1])))
 
 
 @dataclass(frozen=True)
@@ -102,6 +110,17 @@ class Reading:
         missing = column.missing & ~np.isin(column.words, self.classes.names)
         table.refuse(missing, self.label, "is missing: every record needs a label, so leave such records out")
         return self.classes.of(f"{table.source}: {self.label}", column.values)
+
+    def warn_of_cuts(self, table: Table) -> None:
+        """Say on this machine how many values lie outside of their declared ranges. Nothing keeps the counts."""
+        numbers = [feature for feature in self.features if isinstance(feature, Number)]
+        cut = [f"{each.name} in {count} of {len(table)} records" for each in numbers if (count := each.outside(table))]
+        if cut:
+            text = (
+                f"{table.source}: values outside of their declared ranges are cut to the ends: {', '.join(cut)}. "
+                "Correct the values or the ranges if this is not meant. (Computed from private data.)"
+            )
+            warnings.warn(text, SordinoWarning, stacklevel=4)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""

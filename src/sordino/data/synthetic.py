@@ -147,6 +147,7 @@ class LinearProblem(NamedTuple):
     y: Array  # [M, n]
     minimiser: Array  # [d]
     minimum: float
+    truth: Array  # [d], the unit vector that all clients share
 
 
 def linear_problem(
@@ -163,12 +164,13 @@ def linear_problem(
     x /= np.linalg.norm(x, axis=-1, keepdims=True)
     w = rng.standard_normal(d)
     own = rng.standard_normal((M, d))
-    w_i = w / np.linalg.norm(w) + spread * own / np.linalg.norm(own, axis=1, keepdims=True)
+    truth = w / np.linalg.norm(w)
+    w_i = truth + spread * own / np.linalg.norm(own, axis=1, keepdims=True)
     y = np.einsum("mnd,md->mn", x, w_i) + noise * rng.standard_normal((M, n))
     if loss in ("logit", "hinge"):
         y = np.where(y >= 0, 1.0, -1.0)
     minimiser, minimum = _minimise(x.reshape(-1, d), y.ravel(), loss, l2)
-    return LinearProblem(x, y, minimiser, minimum)
+    return LinearProblem(x, y, minimiser, minimum, truth)
 
 
 def _minimise(x: Array, y: Array, loss: str, l2: float) -> tuple[Array, float]:

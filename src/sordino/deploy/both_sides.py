@@ -41,6 +41,7 @@ from sordino.privacy.signing import SignatureError, VerifyingKey, subjects_of, v
 
 Json = dict[str, Any]
 NOT_HERE = "not here"
+MOST_TORN = 1000  # lines of one ledger that crashes tore
 
 
 @dataclass(frozen=True)
@@ -220,7 +221,9 @@ class _MemberSide:
 
     def _own_statement(self, own: Json) -> tuple[tuple[int, ...], Certificate | None]:
         try:
-            answered, torn = rounds_in(own["rounds"], self.study.rounds), int(own["tornRounds"])
+            answered, torn = rounds_in(own["rounds"], self.study.rounds), own["tornRounds"]
+            if not (type(torn) is int and 0 <= torn <= MOST_TORN):
+                raise ValueError("no number of lines")
             certificate, listed = certificate_in(own), [str(each) for each in own["disagreements"]]
             about = (str(own["digest"]), str(own["member"]))
         except (KeyError, TypeError, ValueError):

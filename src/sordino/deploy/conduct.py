@@ -10,6 +10,7 @@ import hashlib
 import json
 import logging
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,13 +18,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from sordino.deploy.records import OwnRecords
+from sordino.deploy.rollback import as_words, earlier_entries, pack_start
 from sordino.deploy.seam import Reason, Reply
-from sordino.deploy.server_study import MEMBERS, MODEL, STATEMENT, RoundLine, ServerStudy
+from sordino.deploy.server_study import MEMBERS, MODEL, STATEMENT, RoundLine, ServerStudy, Told
 from sordino.deploy.statements import NODE_STATEMENT, server_statement
+from sordino.deploy.status import INTERRUPTED, RUNNING, USED
 from sordino.deploy.study import LONGEST_DESCRIPTION, as_arrays
 from sordino.deploy.turn import Aggregation
 from sordino.deploy.wire import Kind, NodeRefuses, Update, WireError, pack_arrays
-from sordino.errors import SordinoError, require
+from sordino.errors import SordinoError, one_line, require
 from sordino.files import write_atomically
 from sordino.privacy.signing import sign, verify
 from sordino.runs.store import model_bytes
@@ -37,10 +40,11 @@ log = logging.getLogger(__name__)
 PLANNING = 600.0  # seconds that a node may take to resolve a study's plan, at least
 # A node that answers so is not asked again before the study is resumed.
 FINAL = {Reason.BUDGET, Reason.METHOD, Reason.NOISE, Reason.BOUND, Reason.TRUST, Reason.UNIT, Reason.DATA, Reason.PLAN}
-FINAL |= {Reason.UNKNOWN_SERVER, Reason.FINISHED}
+FINAL |= {Reason.UNKNOWN_SERVER, Reason.WORK, Reason.OLD_STATE}
+# The node has answered this round, or a later one, to a request that this server does not remember.
+ASKED_BEFORE = {Reason.OTHER_REQUEST, Reason.PAST_ROUND, Reason.FINISHED}
 # A node that refuses so may have entered the round in its ledger all the same, and then it counts.
-MAY_HAVE_ENTERED = {Reason.STORAGE, Reason.FAILED}
-USED = "used"
+MAY_HAVE_ENTERED = {Reason.STORAGE, Reason.FAILED} | ASKED_BEFORE
 
 
 class TooFewReplies(SordinoError):
@@ -77,22 +81,22 @@ class Conduct:
         """All rounds that are left, then the statements of both sides."""
         try:
             state = self.turn.restored(self.kept.leaves) if self.kept.done else self.turn.first_state()
-            self._tell("running")
+            self._tell(RUNNING)
             for round in range(self.kept.done + 1, self.study.rounds + 1):
                 if self.kept.stop_wanted:
                     raise Stopped(f"stopped after round {self.kept.done}: go on with `deploy resume`")
                 state = self._round(round, state)
-                self._tell("running")
+                self._tell(RUNNING)
             self._finish(state)
         except BaseException as error:
-            state_name = "stopped" if isinstance(error, Stopped) else "interrupted"
+            state_name = "stopped" if isinstance(error, Stopped) else INTERRUPTED
             with suppress(OSError):  # a full disk, perhaps the very error
-                self._tell(state_name, why=str(error) or type(error).__name__)
+                self._tell(state_name, str(error) or type(error).__name__)
             raise
         self._tell("finished")
 
-    def _tell(self, state: str, **more: str) -> None:
-        self.server.tell(self.kept, state, self.latest, **more)
+    def _tell(self, state: str, why: str = "") -> None:
+        self.server.tell(self.kept, Told(state, self.latest, why))
 
     # --- A round -------------------------------------------------------------------------------------------------
 
@@ -114,7 +118,9 @@ class Conduct:
     def _ask_until_enough(self, round: int, state: PyTree) -> Replies:
         """Ask the members, those without a usable reply once more while there are too few."""
         rules, settings = self.study.rules, self.server.settings.rounds
-        body = pack_arrays(as_arrays(rules.method.broadcast(state)))
+        used = self.kept.used()  # of the rounds that are done, so that a round that is asked again says the same
+        seen = as_words([used[name].entry for name in self.study.members])
+        body = pack_arrays([seen, *as_arrays(rules.method.broadcast(state))])
         request = self._sealed(Kind.ROUND, round, body)
         found = Replies({}, {}, {}, self.kept.asked(round))
         for attempt in range(settings.attempts):
@@ -139,13 +145,17 @@ class Conduct:
         self.latest = found.missing | dict.fromkeys(found.used, USED)
         if len(found.used) < settings.fewest:
             told = ", ".join(f"{name} ({why})" for name, why in sorted(found.missing.items()))
-            refused = found.missing.keys() <= self.declined.keys()
-            remedy = "the nodes' own logs say why they refuse; ask for less" if refused else "start the nodes"
             raise TooFewReplies(
                 f"round {round}: {len(found.used)} usable replies, and [rounds] fewest = {settings.fewest}; missing: "
-                f"{told}. What is done is kept: {remedy}, then go on with `deploy resume`"
+                f"{told}. What is done is kept: {self._remedy(found)}, then go on with `deploy resume`"
             )
         return found
+
+    def _remedy(self, found: Replies) -> str:
+        if {each.name for each in ASKED_BEFORE} & {*found.missing.values()}:
+            return "nodes have answered this round before, so this folder is an older copy; restore the newest one"
+        refused = found.missing.keys() <= self.declined.keys()
+        return "the nodes' own logs say why they refuse; ask for less" if refused else "start the nodes"
 
     def _take(self, name: str, request: bytes, reply: Reply, state: PyTree, found: Replies) -> None:
         """Use a reply, or note why not."""
@@ -179,13 +189,15 @@ class Conduct:
         asked = [name for name in self.study.members if name in connected - self.accepted - self.declined.keys()]
         if not asked:
             return
-        request = self._sealed(Kind.START, 0, self.study.description.data)
+        earlier = earlier_entries(self.server.studies())  # what the server remembers of this study and of others
+        requests = {name: self._start(earlier.get(self.study.key_of(name).line, {})) for name in asked}
         patience = max(PLANNING, self.server.settings.rounds.deadline)
-        replies = self.server.exchange(0, dict.fromkeys(asked, request), patience)
+        replies = self.server.exchange(0, requests, patience)
         for name in asked:
             try:
-                frame = self.server.answer(name, replies[name], request, Kind.ACCEPT, hashlib.sha256().digest_size)
-                if frame.body != self.study.cost_digest(self.study.members.index(name)):
+                own = self.study.cost_digest(self.study.members.index(name))
+                frame = self.server.answer(name, replies[name], requests[name], Kind.ACCEPT, len(own))
+                if frame.body != own:
                     raise WireError(Reason.PLAN, "it has found other costs: versions differ")
             except WireError as error:
                 log.warning("%s does not take part: %s", name, error.reason.name)
@@ -194,6 +206,9 @@ class Conduct:
                     self.declined[name] = error.reason
                 continue
             self.accepted.add(name)
+
+    def _start(self, earlier: Mapping[bytes, str]) -> bytes:
+        return self._sealed(Kind.START, 0, pack_start(self.study.description.data, earlier))
 
     def _sealed(self, kind: Kind, round: int, body: bytes) -> bytes:
         return self.server.ask(kind, self.digest, round, body)
@@ -227,7 +242,9 @@ class Conduct:
                 if (stated["digest"], stated["member"]) != (self.digest.hex(), name):
                     raise WireError(Reason.WRONG_REPLY, "a statement about something else")
             except (SordinoError, ValueError, KeyError, TypeError, RecursionError) as error:
-                log.warning("no signed statement of %s yet: `deploy resume` asks for it again (%s)", name, error)
+                log.warning(
+                    "no signed statement of %s yet: `deploy resume` asks for it again (%s)", name, one_line(error)
+                )
                 continue
             write_atomically(self.kept.folder / MEMBERS / f"{name}.dsse.json", frame.body)
 

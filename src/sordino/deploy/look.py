@@ -2,52 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterable, Mapping
-from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sordino.deploy.server_study import STATUS
-
-RUNNING, INTERRUPTED = "running", "interrupted"
-USED = "used"
-
-
-class MemberStatus(NamedTuple):
-    """A member of a study."""
-
-    rounds: int = 0  # whose messages were used
-    latest: str = ""  # "used", or why its last message was not
-
-
-class StudyStatus(NamedTuple):
-    """Where a study stands."""
-
-    name: str
-    state: str  # running, finished, stopped, interrupted
-    round: int  # the last one that is done
-    rounds: int
-    members: dict[str, MemberStatus]
-    measured: dict[str, float]  # on the server's own records
-    updated: float  # seconds since 1970
-    why: str = ""
-
-    @property
-    def used(self) -> int:
-        """How many messages the last round used."""
-        return sum(each.latest == USED for each in self.members.values())
-
-    @property
-    def when(self) -> datetime:
-        """The time of the last change, of this place."""
-        return datetime.fromtimestamp(self.updated).astimezone()
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        members = {name: each._asdict() for name, each in self.members.items()}
-        return self._asdict() | {"members": members, "updated": self.when.isoformat(timespec="seconds")}
+from sordino.deploy.status import RUNNING, StudyStatus, read_status
 
 
 class NodeStatus(NamedTuple):
@@ -63,26 +22,6 @@ class View(NamedTuple):
 
     nodes: dict[str, NodeStatus]
     studies: tuple[StudyStatus, ...]
-
-
-def read_status(folder: Path) -> StudyStatus | None:
-    """Where the study of a folder stands; "interrupted" where the process that drove it is gone."""
-    try:
-        told = json.loads((folder / STATUS).read_bytes())
-        members = {str(name): MemberStatus(int(m["rounds"]), str(m["latest"])) for name, m in told["members"].items()}
-        gone = told["state"] == RUNNING and not _is_alive(int(told["process"]))
-        return StudyStatus(
-            str(told["study"]),
-            INTERRUPTED if gone else str(told["state"]),
-            int(told["round"]),
-            int(told["rounds"]),
-            members,
-            {str(name): float(value) for name, value in told["measured"].items()},
-            float(told["updated"]),
-            "its process is gone" if gone else str(told.get("why", "")),
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None  # not yet written, or written by something else
 
 
 def view_of(names: Iterable[str], connected: Iterable[str] | None, folders: Iterable[Path]) -> View:
@@ -134,13 +73,3 @@ def _node(name: str, connected: bool | None, studies: tuple[StudyStatus, ...]) -
 
 def _was_connected(view: View, name: str) -> bool:
     return name in view.nodes and bool(view.nodes[name].connected)
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # of another user
-        return True
-    return True

@@ -29,7 +29,7 @@ from sordino.deploy.node import Node
 from sordino.deploy.places import NodePlace, ServerPlace
 from sordino.deploy.records import read_records
 from sordino.deploy.seam import Exchange
-from sordino.deploy.server import Server, Told
+from sordino.deploy.server import Server, Watch
 from sordino.errors import InvalidInput, SordinoError, require
 from sordino.files import held
 from sordino.privacy.signing import read_signing_key, read_verifying_key
@@ -108,7 +108,7 @@ def _wait(superlink: Supervised, link: Link) -> None:
 
 
 @contextmanager
-def server_of(place: ServerPlace, told: Told | None = None) -> Iterator[Server]:
+def server_of(place: ServerPlace, watch: Watch | None = None) -> Iterator[Server]:
     """The server of studies, in a session with the SuperLink that runs on this machine."""
     check_server(place)
     link = link_of(place)
@@ -118,7 +118,7 @@ def server_of(place: ServerPlace, told: Told | None = None) -> Iterator[Server]:
         remedy = f"start `sordino deploy server {place.path}`, or `sordino deploy up` with the deployment's folder"
         raise SordinoError(f"no server runs at {link.address}: {remedy}") from None
     with _as_one_line(), session(link, place.secret) as exchange:
-        yield Server(place.settings, place.folder, exchange, told=told)
+        yield Server(place.settings, place.folder, exchange, watch=watch)
 
 
 def ask_nodes(exchange: Exchange, names: Sequence[str], seconds: float) -> tuple[str, ...]:

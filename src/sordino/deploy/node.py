@@ -22,14 +22,16 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
-from sordino.config import load_config
+from sordino.config import Config, load_config
 from sordino.deploy.entropy import Words, os_words
 from sordino.deploy.node_study import LEDGER, OWN_STATEMENT, SERVER_STATEMENT, Answer, NodeStudy, entries_of
 from sordino.deploy.records import read_records
+from sordino.deploy.rollback import HASH, REMEDY, AnsweredCount, count_file, entry_at, unpack_start
 from sordino.deploy.rulebook import (
     Refusal,
     released,
     require_accepted,
+    require_accepted_model,
     require_accepted_plan,
     require_budget,
     require_own_description,
@@ -39,11 +41,11 @@ from sordino.deploy.settings import DAY, NodeFile, read_node_file
 from sordino.deploy.spending import Spending, counted_releases, seconds
 from sordino.deploy.statements import SERVER_STATEMENT as SERVER_TYPE
 from sordino.deploy.statements import faults_of, node_statement
-from sordino.deploy.study import LONGEST_DESCRIPTION, Description, Study, as_arrays, protects_records
+from sordino.deploy.study import LONGEST_DESCRIPTION, MOST_MEMBERS, Description, Study, as_arrays, protects_records
 from sordino.deploy.turn import Training
 from sordino.deploy.wire import Frame, Kind, WireError, seal, unpack_arrays, unseal
-from sordino.errors import InvalidInput, LedgerError, LedgerInUse, SordinoError, require
-from sordino.files import held, sync_folder, write_atomically
+from sordino.errors import InvalidInput, LedgerError, LedgerInUse, SordinoError, one_line, require
+from sordino.files import HeldOpen, held, sync_folder, write_atomically
 from sordino.privacy.ledger import read_ledger
 from sordino.privacy.signing import SignatureError, read_signing_key, read_verifying_key, sign, verify
 from sordino.types import Trust
@@ -54,7 +56,7 @@ BYTES_A_PARAMETER = 16  # of a request: a method sends out a few vectors of floa
 Body = tuple[Kind, bytes]
 
 
-class Node:
+class Node(HeldOpen):
     """One node, from `open` until `close`. No other process may use its state folder meanwhile.
 
     Args:
@@ -72,7 +74,8 @@ class Node:
         self.server_key = read_verifying_key(folder / settings.server.key)
         self.records = read_records(settings.data, folder)
         self.state = folder / settings.state
-        self._most = max(LONGEST_DESCRIPTION, BYTES_A_PARAMETER * settings.accept.largest_model)
+        largest = BYTES_A_PARAMETER * settings.accept.largest_model + HASH * MOST_MEMBERS
+        self._most = max(2 * LONGEST_DESCRIPTION, largest)
         self._spending = Spending(settings.filter(), settings.budget.period_days * DAY)
         self._studies: dict[bytes, NodeStudy] = {}
         self._training: dict[bytes, Training] = {}
@@ -86,22 +89,14 @@ class Node:
             resources.callback(self._close_studies)
             for name in self._known:
                 self._open(name)
+            answered = sum(len(kept.entries) for kept in self._studies.values())
+            self._number = AnsweredCount(count_file(folder, settings.name), self.state, answered)
             self._resources = resources.pop_all()
 
     @classmethod
     def read(cls, path: Path) -> Self:
         """The node of a node.toml."""
         return cls(read_node_file(path), path.parent)
-
-    def close(self) -> None:
-        """Let go of the state folder."""
-        self._resources.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # --- What others reach ---------------------------------------------------------------------------------------
 
@@ -121,7 +116,8 @@ class Node:
             kind, body = self._answer(frame)
             return self._seal(kind, study, round, body)
         except (Refusal, WireError) as error:
-            log.warning("round %d of study %s is refused (%s): %s", round, study.hex()[:8], error.reason.name, error)
+            why = one_line(error)  # it may quote the server
+            log.warning("round %d of study %s is refused (%s): %s", round, study.hex()[:8], error.reason.name, why)
             reason = error.reason
         except (LedgerError, OSError) as error:
             log.error("round %d of study %s is refused, nothing was sent: %s", round, study.hex()[:8], error)
@@ -151,25 +147,35 @@ class Node:
         """Public facts for a run file: shape and classes, and under replace-one the number of records."""
         if len(frame.body) > LONGEST_DESCRIPTION:
             raise Refusal(Reason.TOO_LARGE, f"a run file of {len(frame.body)} bytes")
+        counts = require_accepted_plan(self.settings, self._config(frame.body))
         facts = {
             "shape": list(self.records.x.shape[1:]),
             "classes": self.settings.data.classes,
-            "records": len(self.records.y) if self._counts(frame.body) else None,
+            "records": len(self.records.y) if counts else None,
         }
         return json.dumps(facts, sort_keys=True).encode()
 
     def _start(self, frame: Frame) -> bytes:
         """Resolve the plan from the public description, check it against the node's rules, and take part."""
-        description = self._described(frame)
-        counts = self._counts(description.file.encode())
+        description, earlier = self._described(frame)
+        config = self._config(description.file.encode())
+        counts = require_accepted_plan(self.settings, config)
         i = require_own_description(self.settings, self.records, self.key.public.line, description, counts)
+        for digest, entry in earlier.items():
+            self._require_entry(self._find(digest), entry)
         kept = self._find(frame.study)
         if kept is not None:
             return kept.study.cost_digest(i)
+        running, most = sum(not each.finished for each in self._studies.values()), self.settings.accept.most_studies
+        if running >= most:
+            raise Refusal(Reason.WORK, f"{running} studies have not ended: at most {most} are accepted")
         staging = self.state / STAGING
         shutil.rmtree(staging, ignore_errors=True)
         try:
-            study = Study.resolve(description, staging, self.settings.accept.largest_model)
+            require_accepted_model(self.settings, config, description)
+            study = Study.resolve(description, staging)
+        except Refusal:
+            raise
         except SordinoError as error:
             raise Refusal(Reason.PLAN, str(error)) from None
         require_accepted(self.settings, study, i)
@@ -190,20 +196,22 @@ class Node:
         kept = self._find(frame.study)
         if kept is None:
             raise Refusal(Reason.UNKNOWN_STUDY, "no study with this description was accepted here")
+        if kept.finished:  # also of a round that was answered: a server with central trust would draw other noise on it
+            raise Refusal(Reason.FINISHED, "the study has ended here")
         request = hashlib.sha256(frame.body).digest()
         if kept.last is not None and kept.last.round == frame.round:
             if kept.last.request != request:
                 raise Refusal(Reason.OTHER_REQUEST, "the round was answered already, to another request")
             return kept.again()
-        if kept.finished:
-            raise Refusal(Reason.FINISHED, "the study has ended here")
         self._require_turn(kept, frame)
         study = kept.study
         # The rules, or the records, may have changed since the study was accepted.
         counts = protects_records(study.config)
         require_own_description(self.settings, self.records, self.key.public.line, study.description, counts)
         require_accepted(self.settings, study, kept.i)
-        arrays = unpack_arrays(frame.body, study.broadcast[0])
+        seen, *arrays = unpack_arrays(frame.body, study.request)
+        if (entry := entry_at(seen, kept.i)) is not None:
+            self._require_entry(kept, entry)
         if study.round_of(arrays) not in (None, frame.round - 1):  # what a round costs may rest on its number
             raise Refusal(Reason.PLAN, f"round {frame.round} broadcasts the state of round {study.round_of(arrays)}")
         self._require_budget(study, kept.i, 1)
@@ -217,7 +225,9 @@ class Node:
         self._answered[frame.study] = self.clock()
         if study.plan.resolved.trust is not Trust.NONE:
             self._spending.add(frame.study, self._now(), released(study, kept.i))
-        return kept.answer(Answer(frame.round, request, update, as_arrays(turned.state)))
+        body = kept.answer(Answer(frame.round, request, update, as_arrays(turned.state)))
+        self._number.add()
+        return body
 
     def _finish(self, frame: Frame) -> bytes:
         """Check what the server states, and sign what the node's own ledger says."""
@@ -251,25 +261,32 @@ class Node:
 
     # --- What is checked -----------------------------------------------------------------------------------------
 
-    def _described(self, frame: Frame) -> Description:
+    def _described(self, frame: Frame) -> tuple[Description, dict[bytes, str]]:
+        """The study of a START, and what the server remembers of this node's ledgers."""
         try:
-            description = Description.of(frame.body)
-        except SordinoError as error:
+            data, earlier = unpack_start(frame.body)
+            description = Description.of(data)
+        except (SordinoError, ValueError) as error:
             raise Refusal(Reason.MALFORMED, str(error)) from None
         if description.digest != frame.study:
             raise Refusal(Reason.MALFORMED, "the description is not the one that the request names")
         if description.server != self.server_key.line:
             raise Refusal(Reason.UNKNOWN_SERVER, "the description names another server")
-        return description
+        return description, earlier
 
-    def _counts(self, text: bytes) -> bool:
-        """Whether a run file, which the node must accept as far as it can be seen, makes numbers of records public."""
+    def _require_entry(self, kept: NodeStudy | None, entry: str) -> None:
+        if kept is None or entry not in kept.entries.values():
+            lost = f"the server has seen the ledger entry {entry[:16]}, and it is not here: this state is an older copy"
+            raise Refusal(Reason.OLD_STATE, f"{lost}; {REMEDY}")
+
+    def _config(self, text: bytes) -> Config:
+        """A run file, checked."""
         path = self.state / "asked.toml"
         write_atomically(path, text)
         try:
-            return require_accepted_plan(self.settings, load_config(path))
-        except Refusal:
-            raise
+            config = load_config(path)
+            config.plan()
+            return config
         except SordinoError as error:
             raise Refusal(Reason.PLAN, str(error)) from None
 

@@ -13,6 +13,7 @@ from sordino.deploy.both_sides import read_study, signed_statement
 from sordino.deploy.node import STUDIES
 from sordino.deploy.node_study import LEDGER, OWN_STATEMENT, entries_of
 from sordino.deploy.places import NodePlace
+from sordino.deploy.rollback import count_file, require_newest, rounds_counted
 from sordino.deploy.rulebook import released
 from sordino.deploy.settings import DAY
 from sordino.deploy.spending import Spending, counted_releases
@@ -76,7 +77,8 @@ def own_account(place: NodePlace, now: float | None = None) -> OwnAccount:
     """What the ledgers of a node say, at a time in seconds since 1970."""
     settings = place.settings
     spending = Spending(settings.filter(), settings.budget.period_days * DAY)
-    accounts = []
+    accounts, answered = [], 0
+    counted = rounds_counted(count_file(place.folder, settings.name))  # before the ledgers, which may grow meanwhile
     for folder in sorted((place.state / STUDIES).glob(f"*/{LEDGER}")):
         home = folder.parent
         study, record = read_study(home), read_ledger(home / LEDGER)
@@ -85,7 +87,9 @@ def own_account(place: NodePlace, now: float | None = None) -> OwnAccount:
         assert i is not None
         for entered, count in counted_releases(study, i, record):
             spending.add(study.description.digest, entered, released(study, i), count)
+        answered += len(entries_of(record))
         accounts.append(_account(place, study, i, record, home.name))
+    require_newest(place.state, answered, counted)
     budget = settings.budget
     share = spending.share(time.time() if now is None else now)
     return OwnAccount(settings.name, tuple(accounts), share, budget.epsilon, budget.delta, budget.period_days)

@@ -7,13 +7,13 @@ FOLDER/nodes/east, or a copy of it, or its node.toml                a node
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from sordino.deploy.server_study import STATUS
+from sordino.deploy.server_study import studies_in
 from sordino.deploy.settings import NodeFile, ServerFile, read_node_file, read_server_file
-from sordino.deploy.study import DESCRIPTION
 from sordino.errors import InvalidInput, require
 from sordino.privacy.signing import VerifyingKey, read_verifying_key
 
@@ -21,10 +21,29 @@ SERVER_FILE, NODE_FILE = "server.toml", "node.toml"
 
 
 @dataclass(frozen=True)
-class ServerPlace:
-    """A server's folder."""
+class _Place(ABC):
+    """One side of a deployment, on its machine."""
 
-    path: Path  # of server.toml
+    path: Path  # of its settings
+
+    @property
+    @abstractmethod
+    def settings(self) -> NodeFile | ServerFile:
+        """What the file says."""
+
+    @property
+    def folder(self) -> Path:
+        """Where relative paths start."""
+        return self.path.parent
+
+    @property
+    def state(self) -> Path:
+        """Where studies, or ledgers, are kept."""
+        return self.folder / self.settings.state
+
+
+class ServerPlace(_Place):
+    """A server's folder."""
 
     @classmethod
     def of(cls, given: Path) -> ServerPlace:
@@ -39,16 +58,6 @@ class ServerPlace:
     def settings(self) -> ServerFile:
         """server.toml."""
         return read_server_file(self.path)
-
-    @property
-    def folder(self) -> Path:
-        """Where relative paths start."""
-        return self.path.parent
-
-    @property
-    def state(self) -> Path:
-        """Where studies are kept."""
-        return self.folder / self.settings.state
 
     @property
     def tls(self) -> Path:
@@ -78,8 +87,7 @@ class ServerPlace:
 
     def studies(self) -> list[Path]:
         """The folders of all studies, the newest last."""
-        found = [path.parent for path in (self.state / "studies").glob(f"*/{DESCRIPTION}")]
-        return sorted(found, key=lambda folder: ((folder / DESCRIPTION).stat().st_mtime, folder.name))
+        return studies_in(self.state)
 
     def study(self, name: str | None) -> Path:
         """The folder of a study; of the only one, or of the newest, if no name is given."""
@@ -91,16 +99,9 @@ class ServerPlace:
         require(name in names, "study", name, f"there is none of this name: use one of {', '.join(names)}")
         return found[names.index(name)]
 
-    def has_status(self) -> list[Path]:
-        """The folders of studies that have told where they stand."""
-        return [folder for folder in self.studies() if (folder / STATUS).exists()]
 
-
-@dataclass(frozen=True)
-class NodePlace:
+class NodePlace(_Place):
     """A node's folder."""
-
-    path: Path  # of node.toml
 
     @classmethod
     def of(cls, given: Path) -> NodePlace:
@@ -123,13 +124,3 @@ class NodePlace:
     def settings(self) -> NodeFile:
         """node.toml."""
         return read_node_file(self.path)
-
-    @property
-    def folder(self) -> Path:
-        """Where relative paths start."""
-        return self.path.parent
-
-    @property
-    def state(self) -> Path:
-        """Where ledgers are kept."""
-        return self.folder / self.settings.state

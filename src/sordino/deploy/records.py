@@ -1,8 +1,10 @@
-"""The records of one node: a .csv, .npz or .parquet file with named columns. Nothing is scaled by the data."""
+"""The records of one node: a .csv, .npz or .parquet file with named columns, read as `sordino run` reads them.
+
+A node counts nothing: words must be declared, since two nodes could count different ones and so have other shapes.
+"""
 
 from __future__ import annotations
 
-import importlib
 import zipfile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,10 +12,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sordino.data._arrow import as_table, read_parquet
 from sordino.data._csv import read_csv
-from sordino.data._table import UNNAMED
+from sordino.data._declared import Declared
+from sordino.data._from_table import SPLIT
+from sordino.data._labels import Classes
+from sordino.data._table import Table
+from sordino.data.in_memory import features_of, require_length, values_of
 from sordino.deploy.settings import DataSection
-from sordino.errors import LARGEST_FLOAT32, InvalidInput, require
+from sordino.errors import InvalidInput, require
+
+OF_TEXT = {"encoding", "delimiter"}
+OF_TABLES = {"ignore", "labels", "categories", "ranges", "missing"}
 
 
 class OwnRecords(NamedTuple):
@@ -27,38 +37,64 @@ def read_records(section: DataSection, folder: Path) -> OwnRecords:
     """The records that a file's [data] names; a relative path starts at the folder of that file."""
     path = folder / Path(section.file).expanduser()
     require(path.is_file(), "data.file", str(path), "no such file: name a .csv, .npz or .parquet file")
-    readers = {".csv": _csv, ".npz": _npz, ".parquet": _parquet}
-    remedy = f"is none of {', '.join(readers)}"
-    require(path.suffix in readers, "data.file", str(path), remedy)
-    columns = readers[path.suffix](path)
-    if section.features is None:
-        for name in columns:
-            remedy = "is an index, not a feature: name the columns to use as features, or leave this one out"
-            require(UNNAMED.fullmatch(name) is None, f"{path}: column", name, remedy)
-    require(section.label in columns, "data.label", section.label, f"no such column in {path}: {', '.join(columns)}")
-    names = section.features if section.features is not None else [name for name in columns if name != section.label]
-    require(bool(names), "data.features", names, "name at least one column")
-    for name in names:
-        require(name in columns, "data.features", name, f"no such column in {path}: use some of {', '.join(columns)}")
-        require(name != section.label, "data.features", name, "is the label: leave it out")
-    parts = [_finite(path, name, columns[name]) for name in names]
-    alike = len({part.shape for part in parts}) == 1
-    require(alike, "data.features", [part.shape for part in parts], f"must be of one length: the columns of {path}")
-    x = parts[0] if len(parts) == 1 and parts[0].ndim > 1 else np.stack(parts, axis=1)
-    y = _finite(path, section.label, columns[section.label])
-    require(len(y) > 0, "data.file", str(path), "holds no records")
-    require(x.ndim >= 2 and len(x) == len(y), "data.file", str(path), "give one label for each record")
-    whole = y.ndim == 1 and bool(np.all((y >= 0) & (y < section.classes) & (y == np.floor(y))))
-    require(whole, "data.label", section.label, f"labels must be 0, ..., {section.classes - 1}")
-    return OwnRecords(np.ascontiguousarray(x, np.float32), y.astype(np.int32))
-
-
-def _csv(path: Path) -> dict[str, NDArray[Any]]:
+    require(path.suffix in (".csv", ".parquet", ".npz"), "data.file", str(path), "is none of .csv, .parquet, .npz")
+    if path.suffix != ".csv":
+        _require_left_out(section, OF_TEXT, "is for .csv files")
+    if path.suffix == ".npz":
+        arrays = _npz(path)
+        one = section.features[0] if section.features is not None and len(section.features) == 1 else ""
+        if one in arrays and arrays[one].ndim > 1:
+            return _of_arrays(section, path, arrays, one)
+        wanted = arrays if section.features is None else [section.label, *section.features]
+        return _of_table(section, as_table(str(path), {name: arrays[name] for name in wanted if name in arrays}))
     try:
-        table = read_csv(str(path))
+        if path.suffix == ".parquet":
+            return _of_table(section, read_parquet(str(path)))
+        return _of_table(section, read_csv(str(path), encoding=section.encoding, delimiter=section.delimiter))
     except InvalidInput as error:
-        raise InvalidInput("data.file" if error.field == "csv" else error.field, error.value, error.remedy) from None
-    return {name: column.values for name, column in table.columns.items()}
+        raise InvalidInput(
+            "data.file" if error.field in ("csv", "parquet") else error.field, error.value, error.remedy
+        ) from None
+
+
+def _of_table(section: DataSection, table: Table) -> OwnRecords:
+    remedy = "a node trains on all of its records: leave out those for testing, and this column"
+    require(SPLIT not in table.columns, f"{table.source}: columns", SPLIT, remedy)
+    named = section.labels is not None
+    remedy = f"there are {section.classes} classes: name each of them once"
+    require(section.labels is None or len(section.labels) == section.classes, "labels", section.labels, remedy)
+    reading = Declared(
+        section.label,
+        features=section.features,
+        ignore=section.ignore,
+        labels=section.labels,
+        classes=None if named else section.classes,
+        categories=section.categories,
+        ranges=section.ranges,
+        missing=section.missing,
+    ).settle(table)
+    remedy = "holds words: declare them, categories = { COLUMN = [...] }, the same way on every node"
+    require(not reading.counted, f"{table.source}: column", ", ".join(reading.counted), remedy)
+    reading.warn_of_cuts(table)
+    return OwnRecords(reading.x(table), reading.y(table))
+
+
+def _of_arrays(section: DataSection, path: Path, arrays: dict[str, NDArray[Any]], name: str) -> OwnRecords:
+    """Records of any shape, in one array."""
+    _require_left_out(section, OF_TABLES, f"is for columns, and {name} is one array of all features")
+    known = f"no such array in {path}: use one of {', '.join(arrays)}"
+    require(section.label in arrays, "data.label", section.label, known)
+    x, labels = (
+        features_of(f"{path}: {name}", arrays[name]),
+        values_of(f"{path}: {section.label}", arrays[section.label]),
+    )
+    require_length(f"{path}: {section.label}", labels, len(x))
+    return OwnRecords(x.astype(np.float32), Classes(section.classes).of(f"{path}: {section.label}", labels))
+
+
+def _require_left_out(section: DataSection, options: set[str], why: str) -> None:
+    for option, given in section.model_dump(include=options, exclude_defaults=True).items():
+        raise InvalidInput(f"data.{option}", given, f"{why}: leave it out")
 
 
 def _npz(path: Path) -> dict[str, NDArray[Any]]:
@@ -67,27 +103,3 @@ def _npz(path: Path) -> dict[str, NDArray[Any]]:
             return dict(arrays)
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise InvalidInput("data.file", str(path), f"is not readable ({error})") from None
-
-
-def _parquet(path: Path) -> dict[str, NDArray[Any]]:
-    try:
-        parquet = importlib.import_module("pyarrow.parquet")
-    except ImportError:
-        raise InvalidInput("data.file", str(path), "needs the package `pyarrow`: install it, or use .csv") from None
-    try:
-        table = parquet.read_table(path)
-    except (OSError, ValueError) as error:
-        raise InvalidInput("data.file", str(path), f"is not readable ({error})") from None
-    return {name: table.column(name).to_numpy() for name in table.column_names}
-
-
-def _finite(path: Path, name: str, values: NDArray[Any]) -> NDArray[np.float64]:
-    try:
-        numbers = values.astype(np.float64)
-    except (ValueError, TypeError):
-        raise InvalidInput(f"{path}: {name}", str(values[:1]), "must hold numbers") from None
-    wrong = np.argwhere(~(np.abs(numbers) <= LARGEST_FLOAT32))
-    if len(wrong):
-        remedy = "write a finite number, as float32 holds it"
-        raise InvalidInput(f"{path}: {name}, record {wrong[0][0] + 1}", float(numbers[tuple(wrong[0])]), remedy)
-    return numbers

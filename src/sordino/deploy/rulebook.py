@@ -11,7 +11,7 @@ from sordino.config import Config
 from sordino.deploy.records import OwnRecords
 from sordino.deploy.seam import Reason
 from sordino.deploy.settings import NodeFile
-from sordino.deploy.study import Description, Study
+from sordino.deploy.study import Description, ModelSize, Study, model_of, size_of
 from sordino.errors import BudgetExceeded, Refused, SordinoError
 from sordino.privacy.events import Gaussian, NonPrivate, Repeated, Sampled, ZeroConcentrated
 from sordino.privacy.filter import Filter, Spent
@@ -39,6 +39,9 @@ def require_own_description(
         raise Refusal(
             Reason.PLAN, f"study {description.name}: numbers of records are given where they must not be, or not"
         )
+    members, most = len(description.members), rules.accept.most_members
+    if counts and members > most:
+        raise Refusal(Reason.WORK, f"study {description.name}: {members} members, at most {most} are accepted")
     index = description.index(rules.name)
     if index is None or description.members[index].key != own_key:
         raise Refusal(Reason.PLAN, f"study {description.name}: {rules.name} with its key is not among the members")
@@ -63,6 +66,11 @@ def require_accepted_plan(rules: NodeFile, config: Config) -> bool:
         raise Refusal(Reason.TRUST, f"trust {plan.trusted}: accepted are {', '.join(accept.trust)}")
     if plan.rounds > accept.most_rounds:
         raise Refusal(Reason.BUDGET, f"{plan.rounds} rounds: at most {accept.most_rounds} are accepted")
+    steps = config.file.algorithm.model_dump().get("local_steps", 1)
+    if steps > accept.most_local_steps:
+        raise Refusal(Reason.WORK, f"{steps} local steps: at most {accept.most_local_steps} are accepted")
+    named = (config.file.task.model or "").count(",")  # sizes of layers, before anything is made of them
+    _require_small(rules, ModelSize(0, named))
     unit = plan.method.privacy.unit
     if plan.trusted is not Trust.NONE:
         if plan.mechanism not in accept.mechanisms:
@@ -76,9 +84,23 @@ def require_accepted_plan(rules: NodeFile, config: Config) -> bool:
     return unit is Unit.RECORD
 
 
+def require_accepted_model(rules: NodeFile, config: Config, description: Description) -> None:
+    """Refuse a model that is larger or deeper than the node allows, before an array of its size is made."""
+    _require_small(rules, size_of(model_of(config, description.shape, description.classes)))
+
+
+def _require_small(rules: NodeFile, size: ModelSize) -> None:
+    accept = rules.accept
+    if size.parameters > accept.largest_model:
+        raise Refusal(Reason.WORK, f"a model of {size.parameters} parameters: at most {accept.largest_model}")
+    if size.layers > accept.most_layers:
+        raise Refusal(Reason.WORK, f"a model of {size.layers} layers: at most {accept.most_layers}")
+
+
 def require_accepted(rules: NodeFile, study: Study, i: int) -> None:
     """Refuse a study that asks for more than the node allows."""
     require_accepted_plan(rules, study.config)
+    _require_small(rules, study.size)
     if study.plan.resolved.trust is Trust.NONE:
         return
     bound, most = largest_part(study, i), rules.accept.largest_bound

@@ -37,6 +37,8 @@ class Reason(IntEnum):
     FAILED = 17  # anything else; the node's own log says what
     FINISHED = 18  # the study has ended here
     CLOCK = 19  # the node's clock is behind its ledgers
+    WORK = 20  # a larger or deeper model, more local steps, members or studies, than the node allows
+    OLD_STATE = 21  # the server has seen entries of the node's ledger that are not there: an older state was restored
     # the server finds out
     SILENT = 32  # no reply; whether the node has answered is not known
     LOST = 33  # the node is not connected, and nothing was sent to it

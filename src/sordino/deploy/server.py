@@ -19,7 +19,7 @@ from sordino.deploy.conduct import Conduct
 from sordino.deploy.entropy import Words, os_words
 from sordino.deploy.records import read_records
 from sordino.deploy.seam import Exchange, Reason, Reply
-from sordino.deploy.server_study import STOP, ServerStudy
+from sordino.deploy.server_study import STOP, STUDIES, ServerStudy, Told, studies_in
 from sordino.deploy.settings import ServerFile, read_server_file, require_node_name
 from sordino.deploy.study import LONGEST_DESCRIPTION, Description, Member, protects_records
 from sordino.deploy.wire import NO_STUDY, Frame, Kind, NodeRefuses, WireError, peek, seal, unseal
@@ -27,7 +27,7 @@ from sordino.errors import require
 from sordino.privacy.signing import SigningKey, read_signing_key, read_verifying_key
 
 log = logging.getLogger(__name__)
-Told = Callable[[ServerStudy], None]
+Watch = Callable[[ServerStudy], None]
 LARGEST_FACT = 2**31
 REFUSAL_SIZE = 33  # bytes: a reason and a digest
 
@@ -61,27 +61,36 @@ class Server:
       folder: where that file lies.
       exchange: the transport.
       words: random words, of the operating system unless a test says otherwise.
-      told: called after every change of a study.
+      watch: called after every change of a study.
     """
 
     def __init__(
-        self, settings: ServerFile, folder: Path, exchange: Exchange, words: Words = os_words, told: Told | None = None
+        self,
+        settings: ServerFile,
+        folder: Path,
+        exchange: Exchange,
+        words: Words = os_words,
+        watch: Watch | None = None,
     ) -> None:
-        self.settings, self.exchange, self.words, self._told = settings, exchange, words, told
+        self.settings, self.exchange, self.words, self._watch = settings, exchange, words, watch
         self.key: SigningKey = read_signing_key(folder / settings.key)
         self.keys = {name: read_verifying_key(folder / file) for name, file in settings.nodes.items()}
         self.test = None if settings.test is None else read_records(settings.test, folder)
         self.state = folder / settings.state
 
     @classmethod
-    def read(cls, path: Path, exchange: Exchange, told: Told | None = None) -> Self:
+    def read(cls, path: Path, exchange: Exchange, watch: Watch | None = None) -> Self:
         """The server of a server.toml."""
-        return cls(read_server_file(path), path.parent, exchange, told=told)
+        return cls(read_server_file(path), path.parent, exchange, watch=watch)
 
     def study_folder(self, name: str) -> Path:
         """Where a study is kept."""
         require_node_name("name", name)
-        return self.state / "studies" / name
+        return self.state / STUDIES / name
+
+    def studies(self) -> list[Path]:
+        """The folders of all studies, the newest last."""
+        return studies_in(self.state)
 
     def begin(self, file: Path, name: str) -> ServerStudy:
         """Start a study from a run file, and conduct it to its end."""
@@ -98,11 +107,11 @@ class Server:
             Conduct(self, kept).to_the_end()
             return kept
 
-    def tell(self, kept: ServerStudy, state: str, latest: Mapping[str, str], **more: str) -> None:
+    def tell(self, kept: ServerStudy, told: Told) -> None:
         """Let people see where a study stands."""
-        kept.tell(state, latest, **more)
-        if self._told is not None:
-            self._told(kept)
+        kept.tell(told)
+        if self._watch is not None:
+            self._watch(kept)
 
     # --- The description -----------------------------------------------------------------------------------------
 

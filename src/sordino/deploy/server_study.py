@@ -24,19 +24,25 @@ from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sordino.deploy.statements import Used
+from sordino.deploy.status import MemberStatus, StudyStatus, write_status
 from sordino.deploy.study import DESCRIPTION, Description, Study
 from sordino.errors import InvalidInput, SordinoError, require
-from sordino.files import held, sync_folder, write_atomically
+from sordino.files import HeldOpen, held, sync_folder, write_atomically
+from sordino.runs.names import CHECKPOINT as CHECKPOINT
+from sordino.runs.names import JOURNAL as JOURNAL
+from sordino.runs.names import MODEL as MODEL
+from sordino.runs.names import STATEMENT as STATEMENT
 
-JOURNAL, CHECKPOINT, STATUS, STOP = "journal.jsonl", "checkpoint.npz", "status.json", "stop"
+STOP = "stop"
 ASKED = "asked.json"
-MODEL, STATEMENT, MEMBERS = "model.safetensors", "certificate.dsse.json", "members"
+STUDIES = "studies"
+MEMBERS = "members"
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,15 @@ class RoundLine:
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode() + b"\n"
 
 
-class ServerStudy:
+class Told(NamedTuple):
+    """What the process that drives a study tells of it."""
+
+    state: str  # running, finished, stopped, interrupted
+    latest: Mapping[str, str]  # member -> "used", or why its last message was not
+    why: str = ""  # the study does not go on
+
+
+class ServerStudy(HeldOpen):
     """One study on the server, which this process alone drives until `close`."""
 
     def __init__(self, study: Study, folder: Path, resources: ExitStack) -> None:
@@ -89,16 +103,6 @@ class ServerStudy:
         with ExitStack() as resources:
             resources.enter_context(_alone(folder))
             return cls(Study.read(folder), folder, resources)
-
-    def close(self) -> None:
-        """Let another process drive it."""
-        self._resources.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def enter(self, line: RoundLine, leaves: list[NDArray[Any]]) -> None:
         """A round is done: its line, then the state after it."""
@@ -148,22 +152,20 @@ class ServerStudy:
         """Whether somebody asked to stop after the present round."""
         return (self.folder / STOP).exists()
 
-    def tell(self, state: str, latest: Mapping[str, str], **more: Any) -> None:
-        """Write status.json: the state of the study, and what is known of each member."""
+    def tell(self, told: Told) -> None:
+        """Write where the study stands, and what is known of each member."""
         counts = {name: len(each.rounds) for name, each in self.used().items()}
-        members = {name: {"rounds": counts[name], "latest": latest.get(name, "")} for name in self.study.members}
-        measured = self.lines[-1].measured if self.lines else {}
-        told = {
-            "study": self.study.description.name,
-            "state": state,
-            "round": self.done,
-            "rounds": self.study.rounds,
-            "members": members,
-            "measured": measured,
-            "process": os.getpid(),
-            "updated": time.time(),
-        }
-        write_atomically(self.folder / STATUS, json.dumps(told | more, indent=2).encode())
+        status = StudyStatus(
+            name=self.study.description.name,
+            state=told.state,
+            round=self.done,
+            rounds=self.study.rounds,
+            members={name: MemberStatus(counts[name], told.latest.get(name, "")) for name in self.study.members},
+            measured=self.lines[-1].measured if self.lines else {},
+            updated=time.time(),
+            why=told.why,
+        )
+        write_status(self.folder, status)
 
     def _read_checkpoint(self) -> tuple[int, list[NDArray[Any]]]:
         path = self.folder / CHECKPOINT
@@ -194,6 +196,23 @@ class ServerStudy:
         if path.exists():
             write_atomically(path, b"".join(line.to_bytes() for line in kept))
         return kept
+
+
+def studies_in(state: Path) -> list[Path]:
+    """The folders of all studies of a server, the newest last."""
+    found = [path.parent for path in (state / STUDIES).glob(f"*/{DESCRIPTION}")]
+    return sorted(found, key=lambda folder: ((folder / DESCRIPTION).stat().st_mtime, folder.name))
+
+
+def last_entries(folder: Path) -> dict[str, str]:
+    """Member -> the hash of the ledger entry behind its last message that a study used; reads and changes nothing."""
+    path, found = folder / JOURNAL, dict[str, str]()
+    for text in path.read_bytes().splitlines() if path.exists() else []:
+        try:
+            found |= RoundLine(**json.loads(text)).used
+        except (ValueError, TypeError, RecursionError):
+            break  # torn by a crash
+    return found
 
 
 def _alone(folder: Path) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from sordino.config.toml import read_toml
 from sordino.deploy.wire import LONGEST_NAME
 from sordino.errors import InvalidInput, require
 from sordino.privacy.budget import Budget
@@ -39,6 +39,13 @@ class DataSection(Section):
     label: str = "label"  # the column, or the array of an .npz, with labels 0, 1, ..., classes - 1
     features: list[str] | None = None  # columns; all others where it is left out. One array of an .npz: ["x"]
     classes: Annotated[int, Field(ge=2)]
+    ignore: list[str] = []  # from here on as in a run file, and not for .npz
+    labels: list[str | int] | None = None
+    categories: dict[str, list[str | int]] | None = None
+    ranges: dict[str, list[float]] | None = None
+    missing: dict[str, float | str] | None = None
+    encoding: str = "utf-8"  # with the delimiter, of a .csv
+    delimiter: str = ","
 
 
 class ServerSection(Section):
@@ -77,7 +84,11 @@ class AcceptSection(Section):
     largest_message_epsilon: NotNegative = 1.0  # of noise with an epsilon of its own
     largest_bound: Positive = 1.0  # of a message, or of the gradient of one record
     largest_model: Count = 10_000_000  # parameters
+    most_layers: Count = 100  # of a model: a deep one takes minutes to compile
+    most_local_steps: Count = 1000  # of a round
+    most_members: Count = 100  # of a study that protects records: each may need a calibration of some seconds
     most_rounds: Count = 10_000
+    most_studies: Count = 100  # that have not ended
     pause: NotNegative = 0.0  # seconds between two answers of a study, at least
 
 
@@ -114,6 +125,9 @@ class NodeFile(Section):
         """Refuse words and numbers that no type refuses."""
         require_node_name("name", self.name)
         require(bool(self.trusts), "accept.trust", self.accept.trust, "name at least one: local, central or none")
+        remedy = "no protocol for secure aggregation, and no shuffler, is deployed: name local, central or none"
+        deployed = self.trusts <= {Trust.LOCAL, Trust.CENTRAL, Trust.NONE}
+        require(deployed, "accept.trust", self.accept.trust, remedy)
         self.filter()
 
     def filter(self) -> Filter:
@@ -179,15 +193,7 @@ def read_server_file(path: Path) -> ServerFile:
 
 def _read(path: Path, kind: type[AnyFile]) -> AnyFile:
     try:
-        values = tomllib.loads(path.read_text())
-    except OSError as error:
-        raise InvalidInput("file", str(path), f"cannot be read ({error.strerror}): check the path") from None
-    except UnicodeDecodeError:
-        raise InvalidInput("file", str(path), "is not text: give a TOML file") from None
-    except tomllib.TOMLDecodeError as error:
-        raise InvalidInput("file", str(path), f"is not valid TOML: {error}") from None
-    try:
-        return kind.model_validate(values)
+        return kind.model_validate(read_toml(path).values)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))

@@ -21,9 +21,10 @@ from sordino.deploy.study import DESCRIPTION, Study
 from sordino.privacy.guarantee import Certificate
 from sordino.privacy.ledger_record import LedgerRecord
 from sordino.privacy.signing import statement
+from sordino.runs.names import STUDY_STATEMENT
 
 NODE_STATEMENT = "https://sordino.dev/node-certificate/v1"
-SERVER_STATEMENT = "https://sordino.dev/study-certificate/v1"
+SERVER_STATEMENT = STUDY_STATEMENT
 
 Json = dict[str, Any]
 
@@ -107,7 +108,7 @@ def faults_of(server: Json, study: Study, i: int, entries: Mapping[int, str]) ->
     if digest != study.description.digest.hex():
         faults.append("the server's statement is about another study")
     if extra := sorted(set(rounds) - set(entries)):
-        faults.append(f"the server used rounds {shown(extra)}, which {name} did not answer")
+        faults.append(f"the server used rounds {shown(extra)}, which the ledger of {name} does not hold")
     elif rounds and entries[max(rounds)] != entry:
         faults.append(f"the ledger entry of round {max(rounds)} is not the one that the server saw")
     if silent := sorted(set(entries) - released):

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -24,23 +24,31 @@ from numpy.typing import NDArray
 
 from sordino.config import Config, load_config
 from sordino.deploy import noise
-from sordino.deploy.wire import Coding, Shape, Update, arrays_size
+from sordino.deploy.wire import Coding, Shape, Update
 from sordino.errors import InvalidInput, SordinoError, require, require_count, require_name
 from sordino.files import write_atomically
 from sordino.keys import key_of
-from sordino.models import FlatLoss, Model, flat, get
+from sordino.models import FlatLoss, FlatPredict, Model, flat, get
 from sordino.planning.deployed import DeployedPlan, deploy
 from sordino.planning.resolved import Rules
 from sordino.privacy.events import event_to_json
 from sordino.privacy.signing import VerifyingKey, parse_verifying_key
+from sordino.runs.names import DESCRIPTION as DESCRIPTION
 from sordino.tasks import Population
 from sordino.types import ClientNumbers, Message, PyTree, Unit, Vector
 
 FORMAT = "sordino-study-1"
 LONGEST_DESCRIPTION = 1 << 20  # bytes
 MOST_MEMBERS = 10_000
-RUN_FILE, DESCRIPTION = "study.toml", "description.json"
-LARGEST_MODEL = 100_000_000  # parameters, where a node sets no limit of its own
+RUN_FILE = "study.toml"
+LARGEST_MODEL = 100_000_000  # parameters: what a server lets a study have
+
+
+class ModelSize(NamedTuple):
+    """How large a model is."""
+
+    parameters: int  # d
+    layers: int  # arrays of weights: those with two axes or more
 
 
 @dataclass(frozen=True)
@@ -144,17 +152,17 @@ class Study:
     plan: DeployedPlan
 
     @classmethod
-    def resolve(cls, description: Description, folder: Path, largest_model: float = LARGEST_MODEL) -> Study:
+    def resolve(cls, description: Description, folder: Path) -> Study:
         """Resolve the plan from the description, which is kept in the folder with its run file."""
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(folder / RUN_FILE, description.file.encode())
         write_atomically(folder / DESCRIPTION, description.data)
         config = load_config(folder / RUN_FILE)
-        model = model_of(config, description.shape, description.classes, largest_model)
+        model = model_of(config, description.shape, description.classes)
         sizes = [each.records for each in description.members]
         known = all(size is not None for size in sizes)
         population = Population(
-            d=parameters(model),
+            d=size_of(model).parameters,
             clients=len(sizes),
             sizes=np.array(sizes, np.int64) if known else None,
             names=tuple(each.name for each in description.members),
@@ -169,7 +177,12 @@ class Study:
         """The study of a folder."""
         path = folder / DESCRIPTION
         require(path.exists(), "study", str(path), "is gone: restore it from a backup")
-        return cls.resolve(Description.of(path.read_bytes()), folder, math.inf)  # it was accepted once
+        return cls.resolve(Description.of(path.read_bytes()), folder)
+
+    @cached_property
+    def size(self) -> ModelSize:
+        """How large the model is."""
+        return size_of(self.model)
 
     @property
     def rules(self) -> Rules:
@@ -199,15 +212,10 @@ class Study:
         return FlatLoss(self.model.loss, self._flat[1], self.model.linear)
 
     @cached_property
-    def predict(self) -> Callable[[Vector, jax.Array], jax.Array]:
+    def predict(self) -> FlatPredict:
         """Logits, of a flat vector; one object, so that programs compile once."""
-        unravel, predict = self._flat[1], self.model.predict
-        assert predict is not None
-
-        def flat_predict(w: Vector, x: jax.Array) -> jax.Array:
-            return predict(unravel(w), x)
-
-        return flat_predict
+        assert self.model.predict is not None
+        return FlatPredict(self.model.predict, self._flat[1])
 
     @cached_property
     def _flat(self) -> tuple[Vector, Any]:
@@ -225,16 +233,16 @@ class Study:
 
     @cached_property
     def broadcast(self) -> tuple[list[Shape], Any]:
-        """The arrays that a request holds, and how they make what a method's clients receive."""
+        """The arrays that a method broadcasts, and how they make what its clients receive."""
         method = self.rules.method
         made = jax.eval_shape(lambda: method.broadcast(method.init_server(self._flat[0])))
         leaves, structure = jax.tree.flatten(made)
         return [Shape(tuple(leaf.shape), np.dtype(leaf.dtype)) for leaf in leaves], structure
 
     @property
-    def request_size(self) -> int:
-        """Bytes of a request's body."""
-        return arrays_size(self.broadcast[0])
+    def request(self) -> list[Shape]:
+        """The arrays that a request holds: what the server saw last of each member's ledger, and what it broadcasts."""
+        return [Shape((len(self.members), 8), np.dtype(np.uint32)), *self.broadcast[0]]
 
     def round_of(self, arrays: Sequence[NDArray[Any]]) -> int | None:
         """The number of the round, from 0 on, that a request's arrays speak of; None where they name none."""
@@ -288,21 +296,22 @@ class Study:
         return self.description.members[i].records or 1
 
 
-def model_of(config: Config, shape: tuple[int, ...], classes: int, largest: float) -> Model:
-    """The model that a run file names, if it is not too large."""
+def model_of(config: Config, shape: tuple[int, ...], classes: int) -> Model:
+    """The model that a run file names."""
     section = config.file.task
     with config.located("task"):
         require(section.augment in (None, "none"), "augment", section.augment, "nodes do not augment: leave it out")
         model = get(section.model or "logistic", shape, classes)
-        shapes = jax.tree.leaves(jax.eval_shape(model.init, key_of(0)))  # before an array of this size is made
-        d = sum(math.prod(leaf.shape) for leaf in shapes)
-        require(d <= largest, "model", section.model, f"has {d} parameters, and at most {largest:g} are allowed")
+        d = size_of(model).parameters
+        remedy = f"has {d} parameters, and at most {LARGEST_MODEL:g} are allowed"
+        require(d <= LARGEST_MODEL, "model", section.model, remedy)
         return model
 
 
-def parameters(model: Model) -> int:
-    """d."""
-    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(jax.eval_shape(model.init, key_of(0))))
+def size_of(model: Model) -> ModelSize:
+    """How large a model is; none of its arrays is made."""
+    shapes = [leaf.shape for leaf in jax.tree.leaves(jax.eval_shape(model.init, key_of(0)))]
+    return ModelSize(sum(map(math.prod, shapes)), sum(len(shape) > 1 for shape in shapes))
 
 
 def protects_records(config: Config) -> bool:

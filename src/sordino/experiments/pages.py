@@ -1,4 +1,4 @@
-"""`python -m sordino.experiments.pages` writes docs/results.md and the README's summary from the files in results/."""
+"""`python -m sordino.experiments.pages` writes the pages of results in docs/ and the README's summary from results/."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from sordino.report import results
 from sordino.report.results import Result, with_summary
 
 
-def results_page(folder: Path) -> str:
-    """All tables of a results folder as Markdown, with the warnings of today."""
-    return results.results_page(folder, _certificates_today)
+def results_pages(folder: Path) -> dict[str, str]:
+    """All pages of a results folder by their names in docs/, with the warnings of today."""
+    return results.pages(folder, _certificates_today)
 
 
 def _certificates_today(table: Result) -> list[Result]:
@@ -40,5 +40,8 @@ def _certificates_today(table: Result) -> list[Result]:
 
 
 if __name__ == "__main__":
-    Path("docs/results.md").write_text(results_page(Path("results")))
+    for name, text in results_pages(Path("results")).items():
+        page = Path("docs", name)
+        page.parent.mkdir(exist_ok=True)
+        page.write_text(text)
     Path("README.md").write_text(with_summary(Path("README.md").read_text(), Path("results")))

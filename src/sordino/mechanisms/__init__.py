@@ -18,8 +18,19 @@ from sordino.mechanisms.qtdl import QtdlRequest
 from sordino.mechanisms.qtdl import qtdl as qtdl
 from sordino.mechanisms.request import NoiseRequest as NoiseRequest
 from sordino.mechanisms.scalar_dp import scalar_dp as scalar_dp
+from sordino.mechanisms.secure_sum import secure_sum as secure_sum
+from sordino.mechanisms.truncated_laplace import TruncatedLaplaceRequest
+from sordino.mechanisms.truncated_laplace import truncated_laplace as truncated_laplace
 
 MECHANISMS: dict[str, type[NoiseRequest]] = {
     request.name: request
-    for request in (GaussianRequest, LaplaceRequest, QtdlRequest, BinomialRequest, PrivUnitRequest, NoNoiseRequest)
+    for request in (
+        GaussianRequest,
+        LaplaceRequest,
+        TruncatedLaplaceRequest,
+        QtdlRequest,
+        BinomialRequest,
+        PrivUnitRequest,
+        NoNoiseRequest,
+    )
 }

@@ -37,7 +37,7 @@ class DiscreteGaussian(QuantizedMessages):
     name = "discrete-gaussian"
 
     def noise_of_sum(self, key: Key, shape: tuple[int, ...], count: int) -> jax.Array:
-        return _noise_table(self.noise_std, count).draw(key, shape)
+        return noise_table(self.noise_std, count).draw(key, shape)
 
     def cost(self, bounds: Sensitivities) -> Event:
         return ZeroConcentrated(bounds.l2**2 / (2 * self.noise_std**2))
@@ -56,7 +56,8 @@ def discrete_gaussian(*, levels: int, noise_std: float, bound: float = 1.0) -> D
 
 
 @lru_cache(maxsize=8)
-def _noise_table(noise_std: float, count: int) -> Table:
+def noise_table(noise_std: float, count: int) -> Table:
+    """The law of the sum of `count` draws of the discrete Gaussian."""
     y = np.arange(-math.ceil(_REACH * noise_std), math.ceil(_REACH * noise_std) + 1)
     weight: NDArray[np.float64] = np.exp(-(y**2) / (2 * noise_std**2))
     return centred_table(fold(weight / weight.sum(), count))

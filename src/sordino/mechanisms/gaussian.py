@@ -9,7 +9,8 @@ and first row 1/sqrt(M), the noise of the mean and of everything orthogonal to i
 
 Noise on a sum is really released, so a plan with central trust takes integer noise on a lattice, whose sampler and
 rounding are part of its cost (`privacy.lattice`). With sampler "float32" it is floating-point noise, and costs what
-ideal noise costs.
+ideal noise costs. With secure aggregation every client adds a share: of integer noise (`mechanisms.secure_sum`), or,
+with sampler "float32", of ideal noise on real numbers, which no protocol sums.
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ from sordino.bounding import AdaptiveClip
 from sordino.errors import require, require_drawable
 from sordino.mechanisms._lattice_gaussian import add_lattice_noise
 from sordino.mechanisms.request import NoiseContext, ScaledRequest
+from sordino.mechanisms.secure_sum import SecureSum
 from sordino.privacy import events, lattice, wording
 from sordino.privacy.accountants import epsilon_of
 from sordino.privacy.calibration import CostOfNoise
 from sordino.privacy.gaussian import compose_mu
-from sordino.privacy.published import normec_noise
+from sordino.privacy.published import fedavg_eq_5, normec_noise
+from sordino.privacy.secure_sum import Shares, lattice_for, least_multiplier, shares_of
 from sordino.privacy.stated import stated_as
 from sordino.pytrees import pytree
 from sordino.summation import rounding_share
@@ -134,6 +137,34 @@ class OwnGaussian(Mechanism):
         return Gaussian(numbers.noise_std)
 
 
+@pytree
+@dataclass(frozen=True)
+class IdealShares(Gaussian):
+    """A share of Gaussian noise in every message, of which the sum alone is seen: real numbers, without rounding."""
+
+    shares: Shares = field(default=Shares(1, 1), metadata={"static": True})
+
+    @property
+    def fewest(self) -> int:
+        return self.shares.fewest
+
+    def randomize(self, key: Key, vector: Vector) -> Vector:
+        """The sum as the server sees it if all other honest clients send zero."""
+        return self.together.message(key, vector).vector
+
+    def event(self, bounder: Limited, relation: Relation, d: int, *, unit: Unit = Unit.CLIENT) -> Event:
+        return self.together.event(bounder, relation, d, unit=unit)
+
+    @property
+    def together(self) -> Gaussian:
+        """The noise of all honest clients, as one."""
+        return Gaussian(self.noise_std * math.sqrt(self.shares.honest))
+
+    @property
+    def summary(self) -> Mapping[str, float]:
+        return {**self.together.summary, "honest_shares": float(self.shares.honest)}
+
+
 def gaussian(noise_std: float, sampler: Sampler | str = Sampler.FLOAT32, rounding: float = 0.0) -> Gaussian:
     """Gaussian noise of this std on every coordinate.
 
@@ -149,7 +180,8 @@ def gaussian(noise_std: float, sampler: Sampler | str = Sampler.FLOAT32, roundin
     return Gaussian(noise_std, Sampler.parse(sampler), rounding)
 
 
-CALIBRATIONS = ("numeric", "norm-ec")
+CALIBRATIONS = ("numeric", "norm-ec", "eq-5")
+USUAL_BITS = 20  # of a coordinate, with secure aggregation
 MOST_ROUNDING = 0.5  # share of the sensitivity that rounding of a sum may add
 
 
@@ -160,34 +192,57 @@ class GaussianRequest(ScaledRequest):
     Args:
       noise_multiplier: noise std over sensitivity, instead of epsilon.
       calibration: "numeric", the least noise that meets epsilon; for trust local also "norm-ec", the formula of the
-        alpha-NormEC paper, which does not meet it: the certificate says what it gives; for methods that protect records
-        also "theorem-2.1".
+        alpha-NormEC paper, which does not meet it: the certificate says what it gives; for trust central also "eq-5" of
+        the paper on DP-FedAvg and DP-NormFedAvg; for methods that protect records also "theorem-2.1".
+      q: the constant of equation (5), for calibration "eq-5".
       sampler: of noise that the server adds: "lattice" (the default), integer noise whose law is proven, or "float32",
-        whose certificate describes ideal noise only.
+        whose certificate describes ideal noise only. With secure aggregation: of the clients' shares.
+      bits: with secure aggregation, of one coordinate of a message: sums are modulo 2^bits.
+      dropouts: with secure aggregation, the share of a round's clients that may not answer.
+      colluding: with secure aggregation, how many clients may tell the server their noise.
     """
 
     calibration: str = "numeric"
+    q: float | None = None
     sampler: str | None = None
+    bits: int | None = None
+    dropouts: float | None = None
+    colluding: int | None = None
 
     name = "gaussian"
 
     def check(self, trust: Trust, epsilon: object, delta: object) -> None:
         known = f"use one of {', '.join(CALIBRATIONS)}"
         require(self.calibration in CALIBRATIONS, "calibration", self.calibration, known)
-        if self.calibration == "norm-ec":
+        if self.calibration != "numeric":
             remedy = "turns epsilon and delta into Gaussian noise: give both"
             require(epsilon is not None, "calibration", self.calibration, remedy)
+        if self.calibration == "norm-ec":
             remedy = "the formula is for noise that each client adds: set trust to local"
             require(trust is Trust.LOCAL, "trust", trust, remedy)
+        if self.calibration == "eq-5":
+            remedy = "the formula is for noise on the sum: set trust to central"
+            require(trust is Trust.CENTRAL, "trust", trust, remedy)
+        remedy = "is the constant that equation (5) leaves open: give it with calibration = eq-5, and only there"
+        require((self.q is not None) == (self.calibration == "eq-5"), "q", self.q, remedy)
         if self.sampler is not None and Sampler.parse(self.sampler) is Sampler.LATTICE:
-            remedy = (
-                "only noise that the server adds falls on a lattice; messages are simulated in float32: leave it out"
-            )
-            require(trust is Trust.CENTRAL, "sampler", self.sampler, remedy)
+            remedy = "messages with local noise are simulated in float32, and no lattice is used: leave it out"
+            require(trust in (Trust.CENTRAL, Trust.SECURE_AGGREGATION), "sampler", self.sampler, remedy)
+        self._check_shares(trust)
         super().check(trust, epsilon, delta)
 
-    def calibrate(self, context: NoiseContext) -> Gaussian:
+    def _check_shares(self, trust: Trust) -> None:
+        for name in ("bits", "dropouts", "colluding"):
+            remedy = "is about sums of shares: set trust to secure-aggregation, or leave it out"
+            given = vars(self)[name]
+            require(given is None or trust is Trust.SECURE_AGGREGATION, name, given, remedy)
+        ideal = self.sampler is not None and Sampler.parse(self.sampler) is Sampler.FLOAT32
+        require(self.bits is None or not ideal, "bits", self.bits, "sums of real numbers have no bits: leave it out")
+
+    def calibrate(self, context: NoiseContext) -> Mechanism:
         """Noise of std z times the sensitivity, with the given or the least z."""
+        if context.trust is Trust.SECURE_AGGREGATION:
+            return self._shared(context)
         sensitivity = float(context.bound.sensitivity(context.relation))
         sampler = self.sampler_for(context.trust)
         rounding = rounding_share(context.terms) if sampler is Sampler.LATTICE else 0.0
@@ -208,11 +263,33 @@ class GaussianRequest(ScaledRequest):
             return noise(context.bound.vector_noise_multiplier(z, _indicator_multiplier(noise(1.0), context)))
         return noise(self._multiplier(context, lambda z: context.round_cost(noise(z))))
 
+    def _shared(self, context: NoiseContext) -> Mechanism:
+        """A share of the noise for every client, so that those of the honest ones have the given or the least z."""
+        clients, fewest = context.terms, context.fewest
+        shares = shares_of(clients, fewest, self.dropouts or 0.0, self.colluding or 0)
+        bound, bits = float(context.bound.limit), USUAL_BITS if self.bits is None else self.bits
+        if self.sampler_for(context.trust) is Sampler.FLOAT32:
+            z = self._multiplier(context, events.Gaussian)
+            std = scaled_std(z, float(context.bound.sensitivity(context.relation))) / math.sqrt(shares.honest)
+            return IdealShares(std * (1 + 1e-15), shares=shares)
+
+        def noise(z: float) -> SecureSum:
+            about = {"bits": bits, "d": context.d, "bound": bound, "relation": context.relation, "shares": shares}
+            return SecureSum(bound, context.d, lattice_for(z, **about), shares)
+
+        if self.noise_multiplier is not None:
+            return noise(self.noise_multiplier)
+        assert context.target is not None
+        return noise(least_multiplier(context.target, lambda z: context.round_cost(noise(z))))
+
     def sampler_for(self, trust: Trust) -> Sampler:
-        """The sampler that was asked for; if none was, the lattice for noise that the server adds."""
+        """The sampler that was asked for; if none was, the lattice for noise that the server adds, and for shares."""
         if self.sampler is not None:
             return Sampler.parse(self.sampler)
-        return Sampler.LATTICE if trust is Trust.CENTRAL else Sampler.FLOAT32
+        return Sampler.LATTICE if trust in (Trust.CENTRAL, Trust.SECURE_AGGREGATION) else Sampler.FLOAT32
+
+    def sums_exactly(self, trust: Trust) -> bool:
+        return trust is Trust.SECURE_AGGREGATION and self.sampler_for(trust) is Sampler.LATTICE
 
     def draws(self, trust: Trust) -> Draws:
         if trust is not Trust.CENTRAL:
@@ -222,17 +299,22 @@ class GaussianRequest(ScaledRequest):
     def stated(self, message: Event, context: NoiseContext) -> Event:
         """Where the paper's formula falls short of what it claims: the claim, that it is false, and what is true."""
         target = context.target
-        if self.calibration != "norm-ec" or target is None:
+        if self.calibration == "numeric" or target is None:
             return message
-        true = epsilon_of(events.Repeated(message, target.rounds), target.delta, context.relation)
+        round_ = events.sampled(message, target.sampling)
+        true = epsilon_of(events.Repeated(round_, target.rounds), target.delta, context.relation)
         if true <= target.epsilon:
             return message
-        claim = wording.claim_of_norm_ec(target.epsilon, target.delta, target.rounds, context.relation, true)
-        return events.Claimed(claim, message)
+        asked = target.epsilon, target.delta, target.rounds
+        if self.q is None:
+            return events.Claimed(wording.claim_of_norm_ec(*asked, context.relation, true), message)
+        return events.Claimed(wording.claim_of_eq_5(*asked, self.q, context.relation, true), message)
 
     def figures(self, mechanism: Mechanism, context: NoiseContext) -> Mapping[str, float]:
         """The noise multiplier of a round: with an adaptive bound that of the update and the indicators together."""
         message = events.as_ideal(context.message_cost(mechanism))
+        if isinstance(message, events.ZeroConcentrated):
+            return {"noise_multiplier": 1 / math.sqrt(2 * message.rho)}
         if not isinstance(message, events.Gaussian):
             return {}
         z = message.noise_multiplier
@@ -245,8 +327,12 @@ class GaussianRequest(ScaledRequest):
             return self.noise_multiplier
         target = context.target
         assert target is not None
-        if self.calibration == "norm-ec":  # a std for messages of norm 1, whatever the relation
-            formula = normec_noise(target.rounds, target.epsilon, target.delta)
+        if self.calibration != "numeric":  # a std for messages of norm 1, whatever the relation
+            asked = target.epsilon, target.delta
+            if self.q is None:
+                formula = normec_noise(target.rounds, *asked)
+            else:
+                formula = fedavg_eq_5(self.q, target.rounds, target.sampling.sampling_prob, *asked)
             return formula / context.relation.sensitivity_factor
         return target.least(cost)
 

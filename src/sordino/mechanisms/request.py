@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from sordino.errors import InvalidInput, require
 from sordino.privacy.calibration import Target
 from sordino.types import Bounder, Draws, Event, Mechanism, Relation, Trust
@@ -20,6 +22,7 @@ class NoiseContext:
     d: int  # coordinates of a message
     trust: Trust
     terms: int  # most messages of a sum
+    fewest: int  # clients that take part in a round at least
     target: Target | None  # what all rounds together must meet; None where the noise itself is given
     round_cost: Callable[[Mechanism], Event]  # of all releases of a round with this mechanism
 
@@ -38,6 +41,10 @@ class NoiseRequest:
     def check(self, trust: Trust, epsilon: object, delta: object) -> None:
         """Refuse what this noise cannot be asked for, before anything else is known."""
 
+    def sums_exactly(self, trust: Trust) -> bool:
+        """Whether messages are integers, whose sums are exact."""
+        return self.whole_numbers
+
     def draws(self, trust: Trust) -> Draws:
         """How this noise is drawn: see `Draws`."""
         return Draws.FLOAT32 if trust is Trust.CENTRAL else Draws.SIMULATED_MESSAGES
@@ -55,6 +62,9 @@ class NoiseRequest:
         return {}
 
 
+Number = int | float | np.floating
+
+
 @dataclass(frozen=True)
 class ScaledRequest(NoiseRequest):
     """Noise in proportion to the sensitivity, calibrated to (epsilon, delta) over all rounds or given."""
@@ -65,10 +75,9 @@ class ScaledRequest(NoiseRequest):
         remedy = "give either epsilon (with delta) or noise_multiplier, not both and not neither"
         require((epsilon is None) != (self.noise_multiplier is None), "epsilon", epsilon, remedy)
         require(epsilon is None or delta is not None, "delta", delta, "give delta with epsilon")
-        positive = self.noise_multiplier is None or self.noise_multiplier > 0
-        require(
-            positive, "noise_multiplier", self.noise_multiplier, "must be positive; for no noise use mechanism none"
-        )
+        given: object = self.noise_multiplier
+        positive = given is None or (isinstance(given, Number) and not isinstance(given, bool) and float(given) > 0)
+        require(positive, "noise_multiplier", given, "must be a positive number; for no noise use mechanism none")
 
 
 class MessageRequest(NoiseRequest):

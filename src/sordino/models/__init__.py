@@ -19,6 +19,7 @@ from sordino.models.logistic import logistic as logistic
 from sordino.models.mlp import mlp as mlp
 from sordino.models.model import Batch as Batch
 from sordino.models.model import FlatLoss as FlatLoss
+from sordino.models.model import FlatPredict as FlatPredict
 from sordino.models.model import Linear as Linear
 from sordino.models.model import Model as Model
 from sordino.models.model import Params as Params
@@ -29,6 +30,7 @@ from sordino.models.model import from_loss as from_loss
 from sordino.models.model import linear_of as linear_of
 from sordino.models.model import shapes_of as shapes_of
 from sordino.models.model import weighted_mean as weighted_mean
+from sordino.models.pytorch import from_torch as from_torch
 from sordino.models.resnet20 import resnet20 as resnet20
 
 MODELS: dict[str, Callable[..., Model]] = {

@@ -78,7 +78,8 @@ def flat(model: Model, key: Key) -> tuple[Vector, Callable[[Vector], Params]]:
     require(bool(leaves), "init", params, "return at least one array of parameters")
     for path, leaf in jax.tree.leaves_with_path(params):
         dtype = getattr(leaf, "dtype", type(leaf).__name__)
-        require(dtype == jnp.float32, f"parameter {jax.tree_util.keystr(path)}", str(dtype), "return float32 arrays")
+        name = f"parameter {jax.tree_util.keystr(path)}" if path else "parameters"
+        require(dtype == jnp.float32, name, str(dtype), "return float32 arrays")
     return ravel_pytree(params)
 
 
@@ -92,6 +93,17 @@ class FlatLoss:
 
     def __call__(self, w: Vector, batch: Batch) -> Array:
         return self.loss(self.unravel(w), batch)
+
+
+@dataclass(frozen=True, eq=False)  # compared by identity, as FlatLoss is
+class FlatPredict:
+    """A model's predictions as a function of one vector."""
+
+    predict: Callable[[Params, Array], Array]
+    unravel: Callable[[Vector], Params]
+
+    def __call__(self, w: Vector, x: Array) -> Array:
+        return self.predict(self.unravel(w), x)
 
 
 def shapes_of(

@@ -14,7 +14,7 @@ from sordino.mechanisms.gaussian import GaussianRequest
 from sordino.planning.cohort import Cohort, FixedCohort, PoissonCohort, UnreliableCohort
 from sordino.privacy import published
 from sordino.tasks import Population
-from sordino.types import Bounder, Mechanism, Method, PlanContext, RecordFacts, Relation, Trust, Unit
+from sordino.types import Bounder, Mechanism, Memory, Method, PlanContext, RecordFacts, Relation, Trust, Unit
 
 PerClient: TypeAlias = float | tuple[float, ...]  # one number for all clients, or one each
 RECORD_CALIBRATIONS = ("numeric", "theorem-2.1")
@@ -57,6 +57,7 @@ class Arguments:
             clients=population.clients,
             planned_cohort=self.cohort.planned(population.clients),
             cohort=str(self.cohort),
+            answering=self.cohort.answering(population.clients),
             rounds=self.rounds,
             trust=self.trusted,
             relation=self.relation,
@@ -106,13 +107,34 @@ def require_client_plan(plan: Arguments) -> None:
     remedy = "only a method that protects records adds noise itself: leave noise_inside and releases as they are"
     plain = not privacy.noise_inside and privacy.releases == 1
     require(plain, "algorithm", type(plan.method).__name__, remedy)
-    if plan.trust not in (Trust.CENTRAL, Trust.LOCAL):
-        raise InvalidInput("trust", plan.trust, "use central or local")
+    if plan.trust not in (Trust.CENTRAL, Trust.LOCAL, Trust.SECURE_AGGREGATION):
+        raise InvalidInput("trust", plan.trust, "use central, local or secure-aggregation")
+    if plan.trust is Trust.SECURE_AGGREGATION:
+        _require_shares(plan)
     by_number = isinstance(plan.cohort, FixedCohort | UnreliableCohort)
     if by_number and plan.trust is Trust.CENTRAL and plan.relation is not Relation.REPLACE_ONE:
         remedy = f"a cohort {plan.cohort} is analysed under replace-one: use that, or poisson:Q"
         raise InvalidInput("relation", plan.relation, remedy)
     plan.noise.check(plan.trust, plan.epsilon, plan.delta)
+
+
+def _require_shares(plan: Arguments) -> None:
+    """Refuse what a sum of shares cannot be, or is not proven for."""
+    remedy = "clients add shares of Gaussian noise: use gaussian, with epsilon and delta or a noise_multiplier"
+    require(plan.mechanism == "gaussian", "mechanism", plan.mechanism, remedy)
+    remedy = (
+        "the number of shares of noise would be random, and as small as 0: use full, fixed:K or unreliable:LOW-HIGH"
+    )
+    require(not isinstance(plan.cohort, PoissonCohort), "cohort", str(plan.cohort), remedy)
+    remedy = "the server sees who answers, so that a client that is missing shows: use zero-out or replace-one"
+    require(plan.relation is not Relation.ADD_REMOVE, "relation", plan.relation, remedy)
+    privacy, name = plan.method.privacy, type(plan.method).__name__
+    remedy = (
+        "a server that sees sums only runs methods whose clients keep nothing and send one vector: use fedavg without "
+        "step_size, or dp_sgd"
+    )
+    alone = privacy.uses_sum_only and privacy.memory is Memory.NONE and privacy.message_parts == 1
+    require(alone and plan.method.side_event(plan.relation) is None, "algorithm", name, remedy)
 
 
 def default_relation(cohort: Cohort, trust: Trust) -> Relation:

@@ -42,7 +42,7 @@ def resolve_clients(plan: Arguments, population: Population) -> ResolvedPlan:
     require(clients_add_it or not method.privacy.remembers_noise, "trust", trust, remedy)
     if plan.private:
         _require_consistent(plan, population, method)
-    views = client_views(plan, method, event, clients)
+    views = client_views(plan, method, mechanism, event, clients)
     certificate = _certificate(plan, population, views, event)
     beside, about_step_size = _side_release(plan, population, method, event, certificate)
     warnings = (*about_step_size, *method.warnings(), *about_noise(plan, clients), *about_sums(plan, clients))
@@ -102,8 +102,9 @@ def _noise(plan: Arguments, population: Population) -> tuple[Mechanism, Event, M
         return message if side is None else Composed((message, mechanism.side_cost(side)))
 
     length = plan.method.privacy.message_parts * population.d
-    terms = plan.cohort.capacity(population.clients)
-    context = NoiseContext(bound, plan.relation, length, plan.trust, terms, _target(plan, population), round_cost)
+    terms, fewest = plan.cohort.capacity(population.clients), plan.cohort.fewest(population.clients)
+    target = _target(plan, population)
+    context = NoiseContext(bound, plan.relation, length, plan.trust, terms, fewest, target, round_cost)
     mechanism = plan.noise.calibrate(context)
     return mechanism, round_cost(mechanism), plan.noise.figures(mechanism, context)
 
@@ -144,15 +145,16 @@ def _certificate(plan: Arguments, population: Population, views: list[View], eve
 def _side_release(
     plan: Arguments, population: Population, method: Method, event: Event, certificate: Certificate
 ) -> tuple[dict[str, float], tuple[Warning, ...]]:
-    """The figures of a step size that is a release of its own, and a warning where it is not cheap."""
-    figures = dict(method.side_figures())
-    if not figures or not isinstance(event, Composed):
+    """The figures of a step size or metric that is a release of its own, and a warning of a step size that is dear."""
+    side = method.side_figures()
+    if not side or not isinstance(event, Composed):
         return {}, ()
     total = certificate.total(Observer.MODEL_USER)
     message = sampled(event.events[0], sampling_of(plan, population.clients))
     without = epsilon_of(Repeated(message, plan.rounds), total.delta, plan.relation)
-    figures["epsilon_without_step_size"] = without
-    cheap = total.epsilon <= (1 + NEGLIGIBLE) * without
+    (name,) = (figure.removesuffix("_noise_std") for figure in side)
+    figures = {**side, f"epsilon_without_{name}": without}
+    cheap = name != "step_size" or total.epsilon <= (1 + NEGLIGIBLE) * without
     return figures, () if cheap else (wording.step_size_cost(without, total.epsilon, NEGLIGIBLE),)
 
 

@@ -1,4 +1,4 @@
-"""Who takes part in a round: full, poisson:Q, fixed:K, or unreliable:LOW-HIGH.
+"""Who takes part in a round: full, poisson:Q, fixed:K, unreliable:LOW-HIGH, or unreliable:M=P,M=P,...
 
 A cohort is a padded list of client numbers and a mask. Drawing K of many clients costs O(K), a Poisson sample one
 random word a client; the divisor of the mean is the planned size. Each knows the sampling that its privacy is accounted
@@ -28,9 +28,17 @@ class Cohort:
         """Places of the padded list."""
         raise NotImplementedError
 
+    def fewest(self, clients: int) -> int:
+        """Clients that take part in a round at least."""
+        return self.capacity(clients) if self.fixed_count else 0
+
     def planned(self, clients: int) -> float:
         """The divisor of the mean."""
         return float(self.capacity(clients))
+
+    def answering(self, clients: int) -> float:
+        """1 / E(1 / M_r), where M_r clients take part in round r: what the variance of a mean is divided by."""
+        return self.planned(clients)
 
     def draw(self, key: Key, clients: int) -> tuple[jax.Array, jax.Array]:
         """Client numbers and mask."""
@@ -109,28 +117,48 @@ class FixedCohort(Cohort):
 
 @dataclass(frozen=True)
 class UnreliableCohort(Cohort):
-    """A random number M_r of clients, uniform in [low, high], all different: no amplification is claimed."""
+    """A random number M_r of clients, all different: no amplification is claimed.
+
+    M_r is uniform in [low, high], or one of the numbers of `law` with its probability.
+    """
 
     low: int
     high: int
+    law: tuple[tuple[int, float], ...] = ()  # (number, probability), numbers ascending
 
     def capacity(self, clients: int) -> int:
         return self.high
 
+    def fewest(self, clients: int) -> int:
+        return self.low
+
     def planned(self, clients: int) -> float:
+        if self.law:
+            return math.fsum(number * p for number, p in self.law)
         return (self.low + self.high) / 2
+
+    def answering(self, clients: int) -> float:
+        if self.law:
+            return 1 / math.fsum(p / number for number, p in self.law)
+        return (self.high - self.low + 1) / math.fsum(1 / number for number in range(self.low, self.high + 1))
 
     def draw(self, key: Key, clients: int) -> tuple[jax.Array, jax.Array]:
         key_number, key_who = jax.random.split(key)
-        number = jax.random.randint(key_number, (), self.low, self.high + 1)
+        if self.law:
+            numbers, p = (jnp.asarray(column) for column in zip(*self.law, strict=True))
+            number = jax.random.choice(key_number, numbers, p=p)
+        else:
+            number = jax.random.randint(key_number, (), self.low, self.high + 1)
         return _distinct(key_who, self.high, clients), jnp.arange(self.high) < number
 
     def __str__(self) -> str:
+        if self.law:
+            return "unreliable:" + ",".join(f"{number}={p:g}" for number, p in self.law)
         return f"unreliable:{self.low}-{self.high}"
 
 
 def parse_cohort(text: str) -> Cohort:
-    """Read 'full', 'poisson:0.2', 'fixed:25' or 'unreliable:10-25'."""
+    """Read 'full', 'poisson:0.2', 'fixed:25', 'unreliable:10-25' or 'unreliable:10=0.25,25=0.75'."""
     require(isinstance(text, str), "cohort", text, "use full, poisson:Q, fixed:K or unreliable:LOW-HIGH")
     name, _, argument = text.strip().partition(":")
     try:
@@ -144,6 +172,8 @@ def parse_cohort(text: str) -> Cohort:
             size = int(argument)
             require(size >= 1, "cohort", text, "at least one client must take part")
             return FixedCohort(size)
+        if name == "unreliable" and "=" in argument:
+            return _of_law(text, argument)
         if name == "unreliable":
             low, _, high = argument.partition("-")
             require(1 <= int(low) <= int(high), "cohort", text, "write unreliable:LOW-HIGH with 1 <= LOW <= HIGH")
@@ -152,6 +182,18 @@ def parse_cohort(text: str) -> Cohort:
         if isinstance(error, InvalidInput):
             raise
     raise InvalidInput("cohort", text, "use full, poisson:Q, fixed:K or unreliable:LOW-HIGH")
+
+
+def _of_law(text: str, argument: str) -> UnreliableCohort:
+    """The numbers of clients and their probabilities that a text lists as M=P,M=P."""
+    pairs = [part.partition("=") for part in argument.split(",")]
+    law = tuple(sorted((int(number), float(p)) for number, _, p in pairs))
+    numbers, probabilities = zip(*law, strict=True)
+    different = numbers[0] >= 1 and len(set(numbers)) == len(numbers)
+    require(different, "cohort", text, "write unreliable:M=P,M=P with different numbers M of at least 1")
+    valid = all(0 < p <= 1 for p in probabilities) and abs(math.fsum(probabilities) - 1) < 1e-9
+    require(valid, "cohort", text, "the probabilities must be positive and add up to 1")
+    return UnreliableCohort(numbers[0], numbers[-1], law)
 
 
 def _distinct(key: Key, size: int, clients: int) -> jax.Array:

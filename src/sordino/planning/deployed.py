@@ -146,6 +146,8 @@ def _with_cost(resolved: ResolvedPlan, rules: Rules, event: Event, draws: Draws)
 
 def _require_deployable(resolved: ResolvedPlan) -> None:
     plan, method = resolved.plan, resolved.method
+    remedy = "no protocol for secure aggregation is deployed, only simulated: use trust local"
+    require(resolved.trust is not Trust.SECURE_AGGREGATION, "trust", resolved.trust, remedy)
     remedy = "no shuffler is deployed: use trust local"
     require(resolved.trust is not Trust.SHUFFLE, "trust", resolved.trust, remedy)
     remedy = "a server asks every node in every round: use cohort = full, or leave it out"

@@ -6,6 +6,8 @@ import dataclasses
 import math
 from typing import NamedTuple
 
+from sordino.mechanisms.gaussian import IdealShares
+from sordino.mechanisms.secure_sum import SecureSum
 from sordino.planning.arguments import Arguments
 from sordino.planning.cohort import FullCohort
 from sordino.planning.warnings import memory_by_number
@@ -13,7 +15,7 @@ from sordino.privacy import wording
 from sordino.privacy.events import Claimed, Gaussian, NonPrivate, sampled
 from sordino.privacy.ledger_record import Release
 from sordino.privacy.sampling import Full, Sampling
-from sordino.types import Event, Method, Observer, Trust
+from sordino.types import Event, Mechanism, Method, Observer, Trust
 
 
 class View(NamedTuple):
@@ -30,7 +32,7 @@ def sampling_of(plan: Arguments, clients: int) -> Sampling:
     return Full() if memory_by_number(plan) else plan.cohort.sampling(clients)
 
 
-def client_views(plan: Arguments, method: Method, event: Event, clients: int) -> list[View]:
+def client_views(plan: Arguments, method: Method, mechanism: Mechanism, event: Event, clients: int) -> list[View]:
     """The views of the server and of a model user; `event` is what the noise makes of one round."""
     if plan.trusted is Trust.NONE:
         return [View(Observer.SERVER, event, Full()), View(Observer.MODEL_USER, event, Full())]
@@ -41,8 +43,21 @@ def client_views(plan: Arguments, method: Method, event: Event, clients: int) ->
             View(Observer.SERVER, bare, Full()),
             View(Observer.MODEL_USER, event, amplified, (wording.ASSUME_SERVER_TRUSTED,)),
         ]
+    if plan.trusted is Trust.SECURE_AGGREGATION:  # models follow from the sums that the server sees
+        rests = _assumed_of_sums(mechanism)
+        return [View(Observer.SERVER, event, Full(), rests), View(Observer.MODEL_USER, event, Full(), rests)]
     server = View(Observer.SERVER, event, Full(), method.assumptions(Observer.SERVER))
     return [server, _through_models(plan, method, event, clients)]
+
+
+def _assumed_of_sums(mechanism: Mechanism) -> tuple[str, ...]:
+    """What a guarantee against whoever sees the sums of a round's messages rests on."""
+    assert isinstance(mechanism, SecureSum | IdealShares)  # the plan refuses other noise
+    shares = mechanism.shares
+    answers = wording.assume_shares(shares.fewest, shares.colluding)
+    if isinstance(mechanism, SecureSum):
+        return wording.assume_secure_sums(mechanism.lattice.bits), answers
+    return wording.ASSUME_REAL_SUMS, answers
 
 
 def _through_models(plan: Arguments, method: Method, event: Event, clients: int) -> View:

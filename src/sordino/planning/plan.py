@@ -30,6 +30,8 @@ class Plan(Arguments):
 
     def resolve(self, population: Population) -> ResolvedPlan:
         """Calibrate the noise and certify, for this population."""
+        known = isinstance(population, Population)
+        require(known, "population", type(population).__name__, "give what may be known of a task, task.population")
         places = self.cohort.capacity(population.clients)
         remedy = f"there are only {population.clients} clients: ask for at most as many"
         require(places <= population.clients, "cohort", str(self.cohort), remedy)
@@ -56,13 +58,13 @@ def plan(
     Args:
       algorithm: a method, for instance `so.fedavg(...)`.
       rounds: T.
-      cohort: "full", "poisson:Q", "fixed:K" or "unreliable:LOW-HIGH".
+      cohort: "full", "poisson:Q", "fixed:K", "unreliable:LOW-HIGH" or "unreliable:M=P,M=P".
       epsilon: with delta, the guarantee over all rounds that the noise is calibrated to; of methods that protect
         records, perhaps one a client.
       delta: see epsilon.
       noise_multiplier: noise over sensitivity, instead of epsilon, for Gaussian and Laplace noise.
-      mechanism: "gaussian" (the default where privacy is asked for), "laplace", "qtdl", "binomial", "privunit" or
-        "none".
+      mechanism: "gaussian" (the default where privacy is asked for), "laplace", "truncated_laplace", "qtdl",
+        "binomial", "privunit" or "none".
       trust: "central", the server adds the noise, or "local", every client does; "shuffle" of methods that protect
         records: every client does, and a shuffler hides who sent what.
       relation: "add-remove", "zero-out" or "replace-one". If left out: zero-out with local trust, replace-one for

@@ -99,7 +99,7 @@ def record_clients(plan: Arguments, population: Population) -> RecordClients:
         names=names,
         sizes=sizes,
         batch=batch,
-        weight=sizes / sizes.mean() if options.weights == "records" else np.ones(M),
+        weight=_weights(options.weights, sizes),
         lipschitz=_each(options.lipschitz, M, "lipschitz"),
         noise_std=np.zeros(M),
         smoothness=_smoothness(plan, population),
@@ -114,6 +114,15 @@ def record_clients(plan: Arguments, population: Population) -> RecordClients:
     if options.one_pass:
         _require_enough_records(plan, clients)
     return clients
+
+
+def _weights(asked: str | tuple[float, ...], sizes: Numbers) -> Numbers:
+    """How much each client counts; the mean is 1."""
+    if isinstance(asked, str):
+        return sizes / sizes.mean() if asked == "records" else np.ones(len(sizes))
+    remedy = f"give one number for each of the {len(sizes)} clients"
+    require(len(asked) == len(sizes), "weights", asked, remedy)
+    return np.asarray(asked, np.float64) / np.mean(asked)
 
 
 def _require_visible(clients: RecordClients) -> None:

@@ -18,6 +18,7 @@ from sordino.mechanisms import none
 from sordino.mechanisms.gaussian import OwnGaussian
 from sordino.planning.arguments import Arguments
 from sordino.planning.grounds import grounded
+from sordino.planning.minimax import distance_to_minimax
 from sordino.planning.record_clients import RecordClients, record_clients, record_method
 from sordino.planning.record_noise import (
     Costs,
@@ -162,6 +163,7 @@ def _summary(
     if constants:
         lipschitz = sorted({float(clients.lipschitz.min()), float(clients.lipschitz.max())})
         summary["assumed"] = wording.step_size_constants(lipschitz, options.feature_bound, constants)
+    summary |= distance_to_minimax(plan, clients, population.d, constants)
     summary["each_client"] = _rows(clients, certificate)[:_MOST_ROWS]
     if plan.trusted is Trust.SHUFFLE:
         summary["noise_std_by_secure_aggregation"] = noise_by_secure_aggregation(plan, clients)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from sordino.mechanisms.secure_sum import SecureSum
 from sordino.planning.arguments import Arguments
 from sordino.planning.cohort import Cohort
 from sordino.privacy.events import Composed, Repeated
@@ -50,6 +51,8 @@ def placed(trust: Trust, mechanism: Mechanism, cohort: Cohort, privacy: Privacy)
         return Placement.NONE
     if trust is Trust.CENTRAL:
         return Placement.ON_SUM
+    if isinstance(mechanism, SecureSum):
+        return Placement.IN_SHARES
     one_by_one = privacy.remembers_noise or mechanism.aggregate is None or not cohort.fixed_count
     return Placement.IN_CLIENT if one_by_one else Placement.LAW_OF_SUM
 
@@ -79,7 +82,7 @@ class ResolvedPlan:
     @property
     def promised(self) -> Observer:
         """The observer for whom the noise was made."""
-        return Observer.SERVER if self.trust in (Trust.LOCAL, Trust.SHUFFLE) else Observer.MODEL_USER
+        return Observer.MODEL_USER if self.trust in (Trust.CENTRAL, Trust.NONE) else Observer.SERVER
 
     def event_for(self, observer: Observer, rounds: int) -> Event:
         """What `rounds` rounds show to an observer."""

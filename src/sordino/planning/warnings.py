@@ -35,7 +35,9 @@ def about_noise(plan: Arguments, clients: int) -> Iterator[Warning]:
         yield wording.UNRELIABLE_COHORT
     if trust is Trust.CENTRAL and memory_by_number(plan):
         yield wording.no_amplification(str(plan.cohort))
-    if trust is Trust.LOCAL and plan.rounds > 1:
+    if trust is Trust.SECURE_AGGREGATION and not plan.noise.sums_exactly(trust):
+        yield wording.IDEAL_SHARES
+    if trust in (Trust.LOCAL, Trust.SECURE_AGGREGATION) and plan.rounds > 1:
         yield wording.total_counts(plan.rounds)
     if plan.private:
         yield wording.THIS_RUN_ALONE
@@ -43,7 +45,7 @@ def about_noise(plan: Arguments, clients: int) -> Iterator[Warning]:
 
 def about_sums(plan: Arguments, clients: int) -> Iterator[Warning]:
     """Rounding of sums of floats; sums of integers are exact. Local noise is simulated on the sum too."""
-    if not plan.private or plan.noise.whole_numbers or plan.noise.pure:
+    if not plan.private or plan.noise.sums_exactly(plan.trust) or plan.noise.pure:
         return
     cohort = plan.cohort.capacity(clients)
     share = rounding_share(cohort)

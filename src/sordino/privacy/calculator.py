@@ -14,9 +14,17 @@ from sordino.errors import InvalidInput, require
 from sordino.privacy import published, wording
 from sordino.privacy.accountants import account_of
 from sordino.privacy.binomial import binomial_bits, binomial_event, cpsgd_coins, cpsgd_epsilon, paper_binomial_bits
-from sordino.privacy.calibration import calibrate_gaussian
+from sordino.privacy.calibration import Target, calibrate_gaussian
 from sordino.privacy.certification import certify
-from sordino.privacy.events import Claimed, Composed, DiscreteNoise, Gaussian, Laplace, Repeated, sampled
+from sordino.privacy.events import (
+    Claimed,
+    Composed,
+    DiscreteNoise,
+    Gaussian,
+    Laplace,
+    Repeated,
+    sampled,
+)
 from sordino.privacy.gaussian import gaussian_epsilon
 from sordino.privacy.guarantee import Certificate, Json
 from sordino.privacy.privunit import privunit_constants, scalar_dp_constants
@@ -27,7 +35,8 @@ from sordino.privacy.quantized import (
     client_sensitivities,
     theorem_1_calibration,
 )
-from sordino.privacy.sampling import parse_sampling
+from sordino.privacy.sampling import Full, parse_sampling
+from sordino.privacy.secure_sum import Lattice, lattice_for, least_multiplier, shares_of
 from sordino.privacy.shuffle import shuffle_epsilon
 from sordino.privacy.tdl import log_not_worst_delta, tdl_normalizer, tdl_tail, tdl_variance
 from sordino.types import Event, Observer, Relation, Unit, Warning
@@ -113,6 +122,58 @@ def laplace(
         units=units,
     )
     result = {"mechanism": "laplace", "noise_multiplier": noise_multiplier, "cohort": cohort}
+    return result | certified(certificate)
+
+
+def secure_aggregation(
+    clients: Annotated[int, "Clients that are asked in a round."],
+    dim: Dim,
+    delta: Annotated[float, "delta of the total."],
+    noise_multiplier: Annotated[float | None, "Honest noise std over the sensitivity of a rounded message."] = None,
+    epsilon: Annotated[float | None, "epsilon of the total, instead of the noise multiplier."] = None,
+    rounds: Annotated[int, "Number of rounds in which a client may take part."] = 1,
+    bits: Annotated[int, "Bits of a coordinate: sums are modulo 2^bits."] = 20,
+    dropouts: Annotated[float, "Share of the clients that may not answer."] = 0.0,
+    colluding: Annotated[int, "Clients that may tell the server their noise."] = 0,
+    relation: RelationText = "zero-out",
+) -> Json:
+    """Secure aggregation: shares of discrete Gaussian noise, for messages of norm 1, seen in modular sums alone."""
+    related = Relation.parse(relation)
+    require(
+        related is not Relation.ADD_REMOVE, "relation", relation, "who answers is seen: use zero-out or replace-one"
+    )
+    shares = shares_of(clients, clients, dropouts, colluding)
+    if (noise_multiplier is None) == (epsilon is None):
+        raise InvalidInput("epsilon", epsilon, "give exactly one of --epsilon and --noise-multiplier")
+
+    def lattice_of(z: float) -> Lattice:
+        return lattice_for(z, bits=bits, d=dim, bound=1.0, relation=related, shares=shares)
+
+    if noise_multiplier is None:
+        assert epsilon is not None
+        target = Target(epsilon, delta, rounds, Full(), related)
+        noise_multiplier = least_multiplier(target, lambda z: lattice_of(z).event(related, shares.honest))
+    lattice = lattice_of(noise_multiplier)
+    certificate = certify(
+        lattice.event(related, shares.honest),
+        relation=related,
+        observer=Observer.SERVER,
+        rounds=rounds,
+        delta=delta,
+        units=clients if delta < 1 / clients else None,
+        assumptions=(wording.assume_secure_sums(bits), wording.assume_shares(shares.fewest, colluding)),
+    )
+    result = {
+        "mechanism": "distributed discrete gaussian",
+        "noise_multiplier": noise_multiplier,
+        "honest_shares": shares.honest,
+        "share_std_in_steps": lattice.share_std,
+        "lattice_step": lattice.step,
+        "noise_std": lattice.noise_std(shares.honest),
+        "sensitivity_in_steps": related.sensitivity_factor * lattice.norm,
+        "lengthened_by_rounding": lattice.lengthened(1.0),
+        "bits_per_message": bits * lattice.d,
+    }
     return result | certified(certificate)
 
 

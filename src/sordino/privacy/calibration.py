@@ -90,6 +90,10 @@ class Target:
     sampling: Sampling
     relation: Relation
 
+    def epsilon_of(self, round_cost: Event) -> float:
+        """What rounds of this cost come to at the target's delta."""
+        return epsilon_of(Repeated(sampled(round_cost, self.sampling), self.rounds), self.delta, self.relation)
+
     def least(self, cost: CostOfNoise) -> float:
         """The least noise multiplier whose cost, in every round, meets the target."""
         one = cost(1.0)
@@ -102,6 +106,6 @@ class Target:
         if isinstance(one, Drawn) and isinstance(one.event, Gaussian):
             # What a sampler adds is next to nothing, unless there is next to no noise.
             z = calibrate_gaussian(**vars(self)) * (1 + 1e-12)
-            if epsilon_of(total(z), self.delta, self.relation) <= self.epsilon:
+            if self.epsilon_of(cost(z)) <= self.epsilon:
                 return z
         return calibrate(total, epsilon=self.epsilon, delta=self.delta, relation=self.relation)

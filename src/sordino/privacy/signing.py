@@ -30,7 +30,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_public_key,
 )
 
-from sordino.errors import InvalidInput, SordinoError, require
+from sordino.errors import InvalidInput, SordinoError, one_line, require
 
 Json: TypeAlias = dict[str, Any]
 PrivateKey: TypeAlias = ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey
@@ -217,7 +217,7 @@ def verify(envelope: object, key: VerifyingKey, predicate_type: str) -> Json:
         raise SignatureError("envelope-changed", "is no DSSE envelope; restore it, or sign again") from None
     own = [signature for key_id, signature in signatures if key_id == key.id]
     if not own:
-        others = ", ".join(key_id for key_id, _ in signatures) or "nobody"
+        others = ", ".join(one_line(key_id) for key_id, _ in signatures) or "nobody"
         raise SignatureError("another-key", f"is signed by {others}, not by {key.id}; ask the signer for their key")
     message = _pre_authentication_encoding(payload_type, payload)
     if not any(key.verifies(signature, message) for signature in own):
@@ -228,7 +228,7 @@ def verify(envelope: object, key: VerifyingKey, predicate_type: str) -> Json:
     except (ValueError, RecursionError):
         stated = None
     kinds = (payload_type, stated.get("_type"), stated.get("predicateType")) if isinstance(stated, dict) else ()
-    if kinds != (PAYLOAD_TYPE, STATEMENT_TYPE, predicate_type):
+    if kinds != (PAYLOAD_TYPE, STATEMENT_TYPE, predicate_type) or not isinstance(stated.get("predicate"), dict):
         raise SignatureError("other-statement", f"is no statement of type {predicate_type}; sign again")
     return dict(stated)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TypeVar
 
-from sordino.errors import Refused
+from sordino.errors import Refused, require
 from sordino.privacy.events import parts_of
 from sordino.types import Event, Relation, Unit
 
@@ -20,6 +20,8 @@ def stated(
     event: Event, unit: Unit | str | None = None, relation: Relation | str | None = None
 ) -> tuple[Unit | None, Relation | None]:
     """The unit and relation that the caller and all parts of an event agree on, each None where nobody states it."""
+    known = isinstance(event, Event)
+    require(known, "event", type(event).__name__, "give an event of so.events, as so.events.Gaussian(1.0)")
     unit, relation = None if unit is None else Unit.parse(unit), None if relation is None else Relation.parse(relation)
     for part in parts_of(event):
         if part.unit is not None and part.unit != (unit := unit or Unit.parse(part.unit)):

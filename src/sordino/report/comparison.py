@@ -17,12 +17,18 @@ import numpy as np
 
 from sordino.report.curves import MEASURES, History, measure_of
 from sordino.report.figures import save_privately
+from sordino.runs.names import POINTS
 
 Histories = Sequence[History]  # one for each seed
 TEST = "two-sided paired t-test, runs paired by seed"
 CORRECTION = "Holm"
 COMPARISON = "comparison.json"  # what a comparison keeps, as it is printed
 HIGHER_IS_BETTER = MEASURES[0][0]  # accuracy; less of every other measure is better
+
+
+def parts_of_comparison(folder: Path) -> list[Path]:
+    """Of each method of a comparison the runs among which its best point is chosen, and the runs of that point."""
+    return sorted(each.parent for part in ("tuning", "best") for each in folder.glob(f"*/{part}/{POINTS}"))
 
 
 class Comparison(NamedTuple):

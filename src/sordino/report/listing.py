@@ -4,34 +4,34 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from sordino.errors import SordinoError, require
 from sordino.privacy import wording
+from sordino.report.comparison import COMPARISON, parts_of_comparison
 from sordino.report.page import measured_of, promised_total
 from sordino.report.readers import TABLE
-from sordino.report.study import DESCRIPTION, STATEMENT, STATUS
 from sordino.report.subject import Tables, planned_rounds, public_task, settings_of
 from sordino.runs.agreement import was_run
-from sordino.runs.names import ENVIRONMENT, LEDGER, METRICS, POINTS
+from sordino.runs.names import DESCRIPTION, ENVIRONMENT, LEDGER, METRICS, POINTS, STATEMENT, STATUS
 from sordino.runs.store import RunStore, point_folders
 from sordino.runs.stored import StoredRun
 
-Kind = Literal["run", "sweep", "study", "damaged"]
+Kind = Literal["run", "sweep", "comparison", "study", "damaged"]
 
 
 @dataclass(frozen=True)
 class Listed:
-    """A run, a sweep or a study in the folder."""
+    """A run, a sweep, a comparison or a study in the folder."""
 
     name: str
     kind: Kind
     task: str = ""
     method: str = ""
-    done: int = 0  # rounds, or points of a sweep
-    planned: int = 0
+    done: int = 0  # rounds, points of a sweep, or runs of a comparison
+    planned: int = 0  # 0: not known yet, as of a comparison that goes on
     finished: bool = False
     epsilon: str = ""  # of all planned rounds
     against: str = ""
@@ -64,8 +64,9 @@ def run_folders(folder: Path) -> list[Path]:
 
 def stamp(folder: Path) -> tuple[tuple[str, int, int], ...]:
     """Changes when a run goes on: the sizes and times of the files that grow."""
-    paths = (folder / METRICS, folder / ENVIRONMENT, folder / STATUS, folder / POINTS)
-    stats = [(path.name, path.stat()) for path in paths if path.exists()]
+    names = (METRICS, ENVIRONMENT, STATUS, POINTS, COMPARISON)
+    paths = (*(folder / name for name in names), *(part / POINTS for part in parts_of_comparison(folder)))
+    stats = [(str(path.relative_to(folder)), path.stat()) for path in paths if path.exists()]
     return tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats)
 
 
@@ -74,13 +75,16 @@ def listed_run(folder: Path, *, public: bool = False) -> Listed:
     try:
         if (folder / DESCRIPTION).exists():
             return _study(folder, public)
-        return _sweep(folder) if (folder / POINTS).is_dir() else _run(folder, public)
+        if (folder / POINTS).is_dir():
+            return _sweep(folder)
+        return _run(folder, public) if was_run(folder) else _comparison(folder)
     except (SordinoError, OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         return Listed(folder.name, "damaged", note=str(error))
 
 
 def _holds_something(folder: Path) -> bool:
-    return was_run(folder) or (folder / POINTS).is_dir() or (folder / DESCRIPTION).exists()
+    alone = was_run(folder) or (folder / POINTS).is_dir() or (folder / DESCRIPTION).exists()
+    return alone or bool(parts_of_comparison(folder))
 
 
 def _run(folder: Path, public: bool) -> Listed:
@@ -102,6 +106,18 @@ def _sweep(folder: Path) -> Listed:
         return Listed(folder.name, "sweep", planned=len(points))
     finished = done == len(points) and (folder / TABLE).exists()
     return _with_promise(folder, "sweep", begun[0], done, len(points), finished, "", None)
+
+
+def _comparison(folder: Path) -> Listed:
+    """A comparison: its runs that ended, and the promise of the first one. Tuning comes before it is known how many."""
+    points = [point for part in parts_of_comparison(folder) for point in point_folders(part)]
+    begun = [RunStore.read(point) for point in points if (point / ENVIRONMENT).exists()]
+    done, finished = sum(stored.finished for stored in begun), (folder / COMPARISON).exists()
+    if not begun:
+        return Listed(folder.name, "comparison")
+    listed = _with_promise(folder, "comparison", begun[0], done, len(points) if finished else 0, finished, "", None)
+    methods = dict.fromkeys(str(settings_of(stored.config).get("algorithm", {}).get("name", "")) for stored in begun)
+    return replace(listed, method=", ".join(methods))
 
 
 def _with_promise(

@@ -12,7 +12,7 @@ from pathlib import Path
 from sordino.errors import InvalidInput, SordinoError, require
 from sordino.privacy import wording
 from sordino.privacy.signing import VerifyingKey
-from sordino.report.comparison import COMPARISON
+from sordino.report.comparison import COMPARISON, parts_of_comparison
 from sordino.report.study import StudyReader
 from sordino.report.subject import (
     Compared,
@@ -84,9 +84,11 @@ class ComparisonReader:
     key: VerifyingKey | None = None
 
     def reads(self, path: Path) -> bool:
-        return (path / COMPARISON).is_file()
+        return (path / COMPARISON).is_file() or bool(parts_of_comparison(path))
 
     def read(self, path: Path) -> Subject:
+        ended = (path / COMPARISON).is_file()
+        require(ended, "run", str(path), "is a comparison that has not ended: repeat the command to complete it")
         try:
             kept = json.loads((path / COMPARISON).read_bytes())
             rows, methods = kept["rows"], [str(row["method"]) for row in kept["rows"]]

@@ -21,7 +21,12 @@ HEAD = """\
 # An entry for the registry of deployments of differential privacy.
 # Fill in every field that says TO FILL, check the others, and delete these lines.
 """
-_MODELS = {Trust.CENTRAL: "Central", Trust.LOCAL: "Local", Trust.SHUFFLE: "Shuffle"}
+_MODELS = {
+    Trust.CENTRAL: "Central",
+    Trust.LOCAL: "Local",
+    Trust.SHUFFLE: "Shuffle",
+    Trust.SECURE_AGGREGATION: "Secure aggregation",
+}
 
 
 def registry_yaml(exported: Exported) -> str:

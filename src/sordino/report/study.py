@@ -16,9 +16,7 @@ from sordino.privacy.guarantee import Certificate
 from sordino.privacy.signing import SignatureError, parse_verifying_key, verify
 from sordino.report.series import Row
 from sordino.report.subject import Digest, Member, Shown, Signature, Signed, Subject, planned_rounds
-
-DESCRIPTION, JOURNAL, STATUS, STATEMENT = "description.json", "journal.jsonl", "status.json", "certificate.dsse.json"
-PREDICATE_TYPE = "https://sordino.dev/study-certificate/v1"
+from sordino.runs.names import DESCRIPTION, JOURNAL, STATEMENT, STATUS, STUDY_STATEMENT
 
 Json = dict[str, Any]
 
@@ -35,7 +33,7 @@ class StudyReader:
             raise InvalidInput("run", str(path), "is a study that has not ended: nothing is certified yet")
         key = parse_verifying_key(str(description["server"]))
         try:
-            stated = verify(_object(path / STATEMENT), key, PREDICATE_TYPE)["predicate"]
+            stated = verify(_object(path / STATEMENT), key, STUDY_STATEMENT)["predicate"]
         except SignatureError as error:
             raise InvalidInput("run", str(path / STATEMENT), error.message) from None
         members = tuple(_member(name, part) for name, part in stated["members"].items())

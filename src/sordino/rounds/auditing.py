@@ -75,7 +75,7 @@ def audit_release(
     replaced = plan.relation is Relation.REPLACE_ONE
     each = 1 - (1 - confidence) / 2
     shown = []
-    for number, v in enumerate(_furthest(limit, d)):
+    for number, v in enumerate(_furthest(limit, plan.method.privacy.message_parts * d)):
         keys = jax.random.split(jax.random.fold_in(key_of(seed), number))
         other = -v if replaced else jnp.zeros_like(v)
         here, there = (
@@ -92,7 +92,7 @@ def audit_release(
 
 def _audited(resolved: ResolvedPlan) -> tuple[Guarantee, list[Event]]:
     """What is certified for one round against the observer who sees this release, and the parts of its event."""
-    observer = Observer.SERVER if resolved.trust is Trust.LOCAL else Observer.MODEL_USER
+    observer = Observer.SERVER if resolved.trust in (Trust.LOCAL, Trust.SECURE_AGGREGATION) else Observer.MODEL_USER
     seen = [event for _, observers, event in resolved.releases if observer in observers]
     certified = next(
         guarantee

@@ -109,7 +109,8 @@ def run_round(
     client_ids, present = spec.cohort.draw(round_key(key, k, COHORT), spec.population)
     received = spec.for_each_run(lambda rules, server: rules.method.broadcast(server))(rules, state.server)
     shared = Shared(rules, records, received, key, k)
-    sums, clients, sent = _run_cohort(shared, state.clients, client_ids, present, spec)
+    summed, clients, sent = run_cohort(shared, state.clients, client_ids, present, spec)
+    sums = summed.value()
     serve_each = spec.for_each_run(functools.partial(serve, key=key, k=k, spec=spec))
     server, info = serve_each(rules, state.server, sums)
     if spec.shuffled and spec.transcript:
@@ -167,9 +168,9 @@ def _shuffled(key: Key, client_ids: jax.Array, present: jax.Array, sent: PyTree)
     return jnp.full_like(client_ids, -1), present[order], jax.tree.map(lambda leaf: leaf[order], sent)
 
 
-def _run_cohort(
+def run_cohort(
     shared: Shared, states: PyTree, client_ids: jax.Array, present: jax.Array, spec: ProgramSpec
-) -> tuple[Sums, PyTree, PyTree]:
+) -> tuple[RunningSum, PyTree, PyTree]:
     """All clients of the cohort: their sums, the population's states after them, and their messages where wanted."""
     places = client_ids.shape[0]
     pad = -places % (spec.chunk * spec.devices)
@@ -199,7 +200,7 @@ def _run_cohort(
     # An absent place must not write: its index is out of bounds, where scatter drops it.
     place = jnp.where(present, client_ids, spec.population)
     states = jax.tree.map(lambda leaf, value: leaf.at[place].set(value, mode="drop"), states, new)
-    return summed.value(), states, sent[:places] if spec.transcript else None
+    return summed, states, sent[:places] if spec.transcript else None
 
 
 def _run_chunks(
@@ -211,6 +212,7 @@ def _run_chunks(
 ) -> tuple[RunningSum, PyTree, PyTree]:
     """Clients in chunks: vmap inside, scan outside."""
     chunks = client_ids.shape[0] // spec.chunk
+    each = jax.vmap(one) if spec.chunk > 1 else _alone(one)
 
     def cut(leaf: jax.Array) -> jax.Array:
         return leaf.reshape(chunks, spec.chunk, *leaf.shape[1:])
@@ -222,7 +224,7 @@ def _run_chunks(
         ids, here, states = part
 
         def work(so_far: RunningSum) -> tuple[RunningSum, PyTree]:
-            sums, new, sent = jax.vmap(one)(ids, here, states)
+            sums, new, sent = each(ids, here, states)
             return so_far.plus(RunningSum.of_each(sums)), (new, sent)
 
         if spec.transcript:
@@ -237,11 +239,22 @@ def _run_chunks(
     return summed, jax.tree.map(joined, new), jax.tree.map(joined, sent)
 
 
+def _alone(one: Callable[..., PyTree]) -> Callable[..., PyTree]:
+    """`one` for a chunk of one client without vmap: a CPU multiplies plain matrices faster than batches of one."""
+    return lambda *chunk: jax.tree.map(lambda leaf: leaf[None], one(*jax.tree.map(lambda leaf: leaf[0], chunk)))
+
+
 def data_of(client: jax.Array, shared: Shared, spec: ProgramSpec) -> ClientData:
-    """One client's records and numbers."""
-    records, numbers = shared.records, jax.tree.map(lambda leaf: leaf[client], shared.rules.numbers)
+    """One client's records and numbers; `client` is its place where the records are those of some clients."""
+    number = number_of(client, shared.records)
+    records, numbers = shared.records, jax.tree.map(lambda leaf: leaf[number], shared.rules.numbers)
     start, size = records.start[client], records.size[client]
     return ClientData(spec.loss, records.x, records.y, start, size, spec.largest, numbers, spec.augment)
+
+
+def number_of(client: jax.Array, records: Records) -> jax.Array:
+    """The number of a client in the population."""
+    return client if records.client is None else records.client[client]
 
 
 def run_client(
@@ -249,10 +262,10 @@ def run_client(
 ) -> tuple[Sums, PyTree, PyTree]:
     """One client's turn, as terms of the sums. An absent client counts for nothing and keeps its state."""
     rules, _, received, key, k = shared
-    data = data_of(client, shared, spec)
+    data, number = data_of(client, shared, spec), number_of(client, shared.records)
     keys = ClientKeys(
-        jax.random.fold_in(round_key(key, k, CLIENT), client),
-        jax.random.fold_in(round_key(key, k, LOCAL_NOISE), client),
+        jax.random.fold_in(round_key(key, k, CLIENT), number),
+        jax.random.fold_in(round_key(key, k, LOCAL_NOISE), number),
     )
     message, new_state, info = client_turn(rules, keys, received, state, data)
     sums = tally(rules, message, data.numbers), _as_terms(info)

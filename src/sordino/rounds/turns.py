@@ -61,7 +61,9 @@ def client_turn(
     _require_generators(keys)
     method, mechanism = rules.method, rules.mechanism.for_client(data.numbers)
     bounded, after, info = train_turn(rules, keys.training, received, state, data)
-    if rules.placement is Placement.IN_CLIENT:
+    if rules.placement is Placement.IN_SHARES:
+        sent = mechanism.message(keys.noise, bounded.vector)
+    elif rules.placement is Placement.IN_CLIENT:
         sent = mechanism.message(keys.noise, bounded.vector)._replace(side=bounded.side)
         after = method.after_noise(received, state, after, mechanism.read(sent.vector))
     else:
@@ -94,7 +96,8 @@ def tally(rules: Rules, message: Message, numbers: PyTree = None) -> Aggregate:
     """What the server computes from one message: a term of the sums over the cohort."""
     mechanism = rules.mechanism.for_client(numbers)
     one = jnp.int32(1)
-    if rules.placement is Placement.ON_SUM:  # the server learns one noisy sum and nothing of the messages' norms
+    if rules.placement in (Placement.ON_SUM, Placement.IN_SHARES):
+        # The server learns one noisy sum and nothing of the messages' norms.
         return Aggregate(message.vector, side=message.side, cohort=one)
     in_client = rules.placement is Placement.IN_CLIENT
     vector = mechanism.read(message.vector) if in_client else message.vector
@@ -118,6 +121,10 @@ def server_turn(rules: Rules, keys: ServerKeys, state: PyTree, total: Aggregate)
     """
     _require_generators(keys)
     method = rules.method
+    if rules.placement is Placement.IN_SHARES:
+        total = total._replace(sum=rules.mechanism.read(total.sum))
+    if rules.mechanism.fewest is not None:  # with fewer shares of noise no sum is opened
+        total = total._replace(sum=jnp.where(total.cohort >= rules.mechanism.fewest, total.sum, 0.0))
     _require_length(rules, state, total.sum)
     if rules.placement is Placement.ON_SUM:
         noisy = rules.mechanism.randomize_sum(keys.noise, total.sum, method.noise_scale(state))

@@ -114,11 +114,14 @@ def run_block(block: Block, session: Session) -> dict[int, Run]:
     """Run the points of a block, from where a killed process left them."""
     with ExitStack() as held:
         training = _Training(block, session, held)
-        for start, stop in segments(training.done, block.rounds, training.every):
-            if session.out_of_time:
-                training.save(start, last=True)
-                raise OutOfTime
-            training.advance(start, stop)
+        try:
+            for start, stop in segments(training.done, block.rounds, training.every):
+                if session.out_of_time:
+                    raise OutOfTime
+                training.advance(start, stop)
+        except (KeyboardInterrupt, OutOfTime):
+            training.save(last=True)
+            raise
         return training.finished()
 
 
@@ -154,10 +157,10 @@ class _Training:
         options = self._session.options
         for store in self._stores.values():
             store.enter(stop)
-        self._state, running = self._program.advance(self._state, start, stop)
+        state, running = self._program.advance(self._state, start, stop)
         # The device is still at it: what these rounds will have cost is found meanwhile.
         epsilons = {number: spent(stop, point) for number, point in self._points.items()}
-        models = self._program.models(self._state)
+        models = self._program.models(state)
         measured = self._program.measure(models)
         info = self._program.fetched(running)
         for number, place in self._places.items():
@@ -170,14 +173,16 @@ class _Training:
             self._iterates.append(np.asarray(models))
         if options.transcript:
             self._transcripts.append(info.transcript)
-        self.save(stop, last=stop == self._block.rounds)
+        self.done, self._state = stop, state
+        self.save(last=stop == self._block.rounds)
         row = self._history[self._block.points[0]][-1]
         self._session.evaluated(self._block, stop, row, self._checkpoint.elapsed)
 
-    def save(self, done: int, *, last: bool) -> None:
-        """Write the checkpoint if it is time; always, if asked to, at the end or at the deadline."""
-        over = done == self._block.rounds
-        self._checkpoint.save(done, without_memories(self._state) if over else self._state, self._rows, last=last)
+    def save(self, *, last: bool) -> None:
+        """Write the checkpoint if it is time; always, if asked to, at the end, at the deadline and after Ctrl-C."""
+        over = self.done == self._block.rounds
+        rows = [[row for row in history if row["round"] <= self.done] for history in self._rows]
+        self._checkpoint.save(self.done, without_memories(self._state) if over else self._state, rows, last=last)
 
     def finished(self) -> dict[int, Run]:
         """The runs, and their folders complete."""

@@ -43,9 +43,13 @@ def model_bytes(params: PyTree, card: Card | None = None) -> bytes:
 
 def load_model(path: str | Path) -> dict[str, np.ndarray]:
     """The arrays of a saved model, by their path in the parameters."""
+    from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
-    return load_file(path)
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError, TypeError) as error:
+        raise InvalidInput("model", str(path), f"cannot be read ({error}): give a run's model.safetensors") from None
 
 
 def read_card(path: Path) -> Card | None:

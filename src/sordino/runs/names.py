@@ -1,4 +1,4 @@
-"""The names of the files of a run."""
+"""The names of the files of a run, and of a deployed study on its server."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ RECORDS = "records.sha256"
 SEED = "seed.private"  # a fresh seed
 SALT = "digests.salt"  # of the digests of secret files
 SIGNATURE = "signature.dsse.json"
+
+DESCRIPTION, JOURNAL, STATUS, STATEMENT = "description.json", "journal.jsonl", "status.json", "certificate.dsse.json"
+STUDY_STATEMENT = "https://sordino.dev/study-certificate/v1"  # the type of what the server states in it
 
 OPEN = (MODEL, CERTIFICATE)  # with the ledger, they may be handed on
 SECRET = (CONFIG, METRICS, ENVIRONMENT, READING)  # they tell of the seed or of the records

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sordino.errors import require
 from sordino.planning import Plan, ResolvedPlan
 from sordino.rounds.engine import ProgramSpec, RoundState
 from sordino.tasks import Task
@@ -28,6 +29,8 @@ def usual_interval(rounds: int) -> int:
 
 def spec_of(plan: Plan, resolved: ResolvedPlan, task: Task, *, chunk: int, transcript: bool = False) -> ProgramSpec:
     """What the engine's program for this plan is compiled for."""
+    remedy = "with secure aggregation nobody sees a message, only sums: leave it out"
+    require(not transcript or resolved.trust is not Trust.SECURE_AGGREGATION, "transcript", transcript, remedy)
     return ProgramSpec(
         loss=task.loss,
         cohort=plan.cohort,

@@ -60,6 +60,9 @@ def simulate(
     require(not swapped, "plan", type(plan).__name__, "plan and task are swapped: so.simulate(plan, task)")
     require(isinstance(plan, Plan), "plan", type(plan).__name__, "give a plan, so.plan(method, rounds=...)")
     require(isinstance(task, Task), "task", type(task).__name__, "give a task, so.task(...)")
+    named = folder is None or isinstance(folder, str | Path)
+    require(named, "folder", type(folder).__name__, 'give the path of a folder, as "runs/NAME"')
+    require(folder is not None or not resume, "resume", True, "there is no folder to go on from: give folder=")
     folder = None if folder is None else Path(folder)
     options = Options(
         evaluate_every=evaluate_every, chunk=chunk, transcript=transcript, iterates=iterates, resume=resume

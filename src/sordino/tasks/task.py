@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sordino.data import FederatedData
 from sordino.errors import InvalidInput, require
 from sordino.keys import key_of
-from sordino.models import Batch, FlatLoss, Model, flat
+from sordino.models import Batch, FlatLoss, FlatPredict, Model, flat
 from sordino.tasks.population import DataFacts, Population
 from sordino.types import Augment, Key, PyTree, Vector
 
@@ -25,15 +25,16 @@ Measure: TypeAlias = Callable[[Vector, jax.Array, jax.Array], dict[str, jax.Arra
 
 
 class Records(NamedTuple):
-    """Everybody's records, sorted by client."""
+    """Everybody's records, sorted by client; or those of some clients, whose numbers are then in `client`."""
 
     x: jax.Array
     y: jax.Array
     start: jax.Array
     size: jax.Array
+    client: jax.Array | None = None  # the client of each start and size; None: start[i] and size[i] are client i's
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Task:
     """What is learnt, by whom, from which records."""
 
@@ -64,6 +65,15 @@ class Task:
         require(apart, "clients", self.name, remedy)
         self._require_labels("y", self.data.y, len(self.data.x))
         self._require_labels("y_test", self.data.y_test, len(self.data.x_test))
+
+    def __repr__(self) -> str:
+        data, least = self.data, int(self.data.size.min())
+        sizes = f"{least} to {self.largest}" if least < self.largest else str(least)
+        shape = "x".join(map(str, np.shape(data.x)[1:])) or "1"
+        return (
+            f"Task {self.name}: {self.clients} clients with {sizes} records of {shape} features, "
+            f"{data.classes or 'no'} classes, {len(data.x_test)} test records, model {self.model.name}"
+        )
 
     def _require_labels(self, name: str, labels: NDArray[Any], records: int) -> None:
         """Every record has a label and, where there are classes, each label is one of them."""
@@ -141,15 +151,10 @@ class Task:
         return FlatLoss(self.model.loss, self._flat[1], self.model.linear)
 
     @cached_property
-    def predict(self) -> Callable[[Vector, jax.Array], jax.Array]:
+    def predict(self) -> FlatPredict:
         """Logits, of a flat vector."""
-        unravel, predict = self._flat[1], self.model.predict
-        assert predict is not None
-
-        def flat_predict(w: Vector, x: jax.Array) -> jax.Array:
-            return predict(unravel(w), x)
-
-        return flat_predict
+        assert self.model.predict is not None
+        return FlatPredict(self.model.predict, self._flat[1])
 
     @cached_property
     def measure(self) -> Measure:

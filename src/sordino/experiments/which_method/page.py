@@ -38,7 +38,8 @@ LIMITS = """
 - The intervals are over seeds: start of the model, noise and batches. They say nothing about other data.
 - "Nothing learnt": the interval of the best method reaches down to the accuracy of the constant answer, which always
   names the most frequent class. More clients help then, not another method.
-- Where the best value lies at the edge of its grid, a better one may lie outside.
+- Where the best value lies at the edge of its grid, a better one may lie outside; a table above says where. FedProx
+  with mu = 0 is FedAvg, and counts as no edge.
 """
 
 
@@ -47,7 +48,7 @@ def which_method_page(folder: Path = RESULTS) -> str:
     tasks = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
     seeds = len(tasks[0]["comparisons"][0]["budget"]["seeds"])
     header = HEADER.format(level=LEVEL, seeds=seeds)
-    return "\n".join([header, *_decisions(tasks), *_method(tasks), *_figures(tasks), LIMITS])
+    return "\n".join([header, *_decisions(tasks), *_method(tasks), *_edges(tasks), *_figures(tasks), LIMITS])
 
 
 def best_group(comparison: Result) -> dict[str, float]:
@@ -109,27 +110,29 @@ def _decisions(tasks: list[Result]) -> Iterator[str]:
 def _method(tasks: list[Result]) -> Iterator[str]:
     """How the figures came about."""
     first = tasks[0]["comparisons"][0]
-    budget, rows = first["budget"], [row for task in tasks for each in task["comparisons"] for row in each["rows"]]
-    edges, numbers = (sum(len(row[key]) for row in rows) for key in ("edges", "best"))
+    budget = first["budget"]
     yield "\n## How it was done\n"
-    runs = budget["points"] * budget["tuning_seeds"]
     yield (
-        f"Every method has the same budget on every task, at every epsilon: {budget['points']} points of its grid with "
-        f"{budget['tuning_seeds']} seeds each ({runs} runs), the best one by the rule {first['rule']} on held-out "
+        "Every method has the same budget on a task, at every epsilon: all points of its grid with "
+        f"{budget['tuning_seeds']} seeds each, the best one by the rule {first['rule']} on held-out "
         f"clients, then {len(budget['seeds'])} runs of it with other seeds on the test set. Test: {first['test']}. "
         f"Correction: {first['correction']} of a comparison. The grids lie in "
-        f"`src/sordino/experiments/which_method/runs/`. In {edges} of {numbers} cases the smallest or the largest "
-        "of the three values of a number was best.\n"
+        "`src/sordino/experiments/which_method/runs/`.\n"
     )
     for task in tasks:
         made, one = task["provenance"], task["comparisons"][0]
+        points = one["budget"]["points"]
         begun = "".join(f", begun at {commit}" for commit in made.get("earlier_commits", ()))
+        versions = ", ".join(f"{name} {version}" for name, version in made["versions"].items())
+        seeds = ", ".join(map(str, one["budget"]["seeds"]))
         yield (
-            f"- {task['name']}: {task['about']}. Always naming the most frequent class is right in "
-            f"{one['constant']:.1f} %. {wording.held_out(**one['held_out'])} Made at {made['commit']}{begun}, on "
-            f"{made['device']}, {made['date'][:10]}."
+            f"- {task['name']}: {task['about']}. {points} points of each grid; seeds {seeds} on the test set. Always "
+            f"naming the most frequent class is right in {one['constant']:.1f} %. "
+            f"{wording.held_out(**one['held_out'])} Made at {made['commit']}{begun}, "
+            f"on {made['device']}, {made['date'][:10]} ({versions})."
         )
-    yield f"\nPrice of choosing, for a client in training ({runs} runs):\n"
+    runs = sorted({row["price"]["runs"] for task in tasks for each in task["comparisons"] for row in each["rows"]})
+    yield f"\nPrice of choosing, for a client in training ({' or '.join(f'{each:g}' for each in runs)} runs):\n"
     yield "| model | epsilon of one run | epsilon of all runs | epsilon of the best of them |"
     yield "|---|---|---|---|"
     for model, epsilon, comparisons in _kinds(tasks):
@@ -149,6 +152,24 @@ def _range(prices: list[Result], key: str) -> str:
         if key in price
     ]
     return "-" if not found else found[0] if found[0] == found[-1] else f"{found[0]} to {found[-1]}"
+
+
+def _edges(tasks: list[Result]) -> Iterator[str]:
+    """The best points at the edge of their grids, by method and number."""
+    places: dict[tuple[str, str, str], dict[str, list[str]]] = {}
+    points = [(task, each, row) for task in tasks for each in task["comparisons"] for row in each["rows"]]
+    for task, comparison, row in points:
+        for edge in row["edges"]:
+            ends = places.setdefault((comparison["model"], row["method"], edge["key"]), {"smallest": [], "largest": []})
+            ends[edge["end"]].append(f"{task['name']} {comparison['epsilon']:g}")
+    at_edge = sum(bool(row["edges"]) for _, _, row in points)
+    yield "\n## Still at an edge\n"
+    yield f"{at_edge} of {len(points)} best points have the smallest or the largest value of a number that was tried.\n"
+    yield "| model | method | number | smallest best: task and epsilon | largest best |"
+    yield "|---|---|---|---|---|"
+    for (model, method, key), ends in sorted(places.items()):
+        smallest, largest = (", ".join(ends[end]) or "-" for end in ("smallest", "largest"))
+        yield f"| {model} | {label(model, method)} | `{key}` | {smallest} | {largest} |"
 
 
 def _figures(tasks: list[Result]) -> Iterator[str]:

@@ -50,6 +50,28 @@ def assume_secure_aggregation(rounds: int) -> str:
     return f"in {_first(rounds)} secure aggregation shows the server the sum of all messages and none alone"
 
 
+def assume_secure_sums(bits: int) -> str:
+    """Every round shows the server nothing but a sum."""
+    return (
+        "the protocol for secure aggregation runs honestly and shows the server who answers, the sum of a round's "
+        f"messages modulo 2^{bits}, and nothing else"
+    )
+
+
+ASSUME_REAL_SUMS = (
+    "messages and shares of noise are real numbers that are summed without rounding, which no protocol for secure "
+    "aggregation does: an idealisation, and no statement about a deployment"
+)
+
+
+def assume_shares(fewest: int, colluding: int) -> str:
+    """Whose noise is counted."""
+    but = "each of them adds its noise and keeps it secret"
+    if colluding:
+        but = f"all but {colluding} of them add their noise and keep it secret"
+    return f"a sum is opened only if {fewest} clients or more answer, whatever their data are, and {but}"
+
+
 def assume_first_noise_secret(rounds: int, observer: Observer) -> str:
     """Every client adds its part of the noise on the sums of the first rounds."""
     return f"every other client adds its noise in {_first(rounds)}, keeps it secret, and is not the {observer} itself"
@@ -83,6 +105,14 @@ def claim_of_norm_ec(epsilon: float, delta: float, messages: int, relation: Rela
         f"The noise sqrt(K log(1/delta))/epsilon of alpha-NormEC is claimed to give epsilon = {epsilon:g} at delta = "
         f"{delta:g} for {messages} messages. This is false: under {relation}, epsilon is "
         f"{format_epsilon(true_epsilon)}."
+    )
+
+
+def claim_of_eq_5(epsilon: float, delta: float, rounds: int, q: float, relation: Relation, true_epsilon: float) -> str:
+    """Paper 3's eq. (5) with this q."""
+    return (
+        f"The noise of equation (5) with q = {q:g} is claimed to give epsilon = {epsilon:g} at delta = {delta:g} for "
+        f"{rounds} rounds. This is false: under {relation}, epsilon is {format_epsilon(true_epsilon)}."
     )
 
 
@@ -212,6 +242,11 @@ def noise_for_rounding(messages: int, share: float) -> Warning:
     )
 
 
+IDEAL_SHARES = Warning(
+    "idealised",
+    "An idealisation: messages and shares of noise are real numbers, which no protocol for secure aggregation sums. "
+    'The figures are not those of a deployment. With sampler = "lattice" messages are integers, and so accounted.',
+)
 SHUFFLE_ADDS_NOTHING = Warning(
     "shuffle-adds-nothing",
     "Shuffling so few messages over so many rounds gives no amplification: the noise is that of trust = local.",
@@ -297,6 +332,13 @@ def names_are_clients(unit: Unit) -> Warning:
 RECORDS_OVERLAP = Warning(
     "records-overlap", "Records overlap. The guarantee protects one record, not content that several records share."
 )
+
+
+def constants_from_data(names: list[str], keys: list[str]) -> Warning:
+    """Constants of a theorem that somebody measured on the records that the run protects."""
+    made = f"{', '.join(names)} of [rules], from which a theorem made {', '.join(keys)}"
+    text = f"Computed from clients' records, which no guarantee here covers: {made}."
+    return Warning("constants-from-data", text)
 
 
 # --- Warnings of error feedback --------------------------------------------------------------------------------------

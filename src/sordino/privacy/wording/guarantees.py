@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sordino.privacy.wording.figures import format_delta, format_epsilon
 from sordino.privacy.wording.plain import assumptions_line, draws_line, glossary, plain_paragraph, seed_line
@@ -126,6 +126,7 @@ def _assuming(assumptions: Sequence[str], separator: str = "; ") -> str:
 # a method trains.
 SHORT_WARNINGS = {
     "no-valid-guarantee": "no valid guarantee",
+    "idealised": "an idealisation, not the guarantee of a deployment",
     "delta-too-large": "delta is not below one over the number of protected units",
     "start-depends-on-data": "the initial model is computed from the data and is not covered",
     "shape-depends-on-data": "the model's shape reveals the largest label and is not covered",
@@ -134,6 +135,7 @@ SHORT_WARNINGS = {
     "dealt-by-label": "labels decided who holds which record, or which records are test records; that is not covered",
     "names-are-clients": "a person under several names counts as several",
     "records-overlap": "records overlap; content that several of them share is not covered",
+    "constants-from-data": "constants of step sizes were computed from the records and are not covered",
     "step-size-cost": "the release of the step size takes a noticeable part of epsilon",
     "rounded-sums": "rounding may move a sum further than is accounted",
 }
@@ -151,18 +153,29 @@ SHORT_DRAWS = {
 SHORT_SEEDS = {SeedOrigin.GIVEN: "seed given by hand", SeedOrigin.SHARED: "seed shared with other runs"}
 
 
-def results_line(certificate: Certificate, claim: str | None = None) -> str:
-    """One line for a results page: each observer's total, the warnings that limit it, and the paper's claim."""
-    totals = [
-        f"{g.observer}: epsilon {format_epsilon(g.epsilon)} at delta {format_delta(g.delta)} "
-        f"({_protected(g)}, {g.relation}, {_count(g.rounds, 'round')}, {g.accountant}){_assuming(g.assumptions, ', ')}"
-        for g in certificate.totals
-    ]
+class Promise(NamedTuple):
+    """What holds against some observers, as cells of a results page."""
+
+    against: str
+    holds: str
+    limits: str  # assumptions and warnings; "-" if there are none
+
+
+def promises(certificate: Certificate) -> tuple[Promise, ...]:
+    """The totals for a results page, with what limits them; observers with the same total share an entry."""
     codes = {warning.code for warning in certificate.warnings}
+    limits = [f"**{text}**" for code, text in SHORT_WARNINGS.items() if code in codes]
     if any(g.private for g in certificate.guarantees) and certificate.draws in SHORT_DRAWS:
-        totals.append(SHORT_DRAWS[certificate.draws])
-    notes = "".join(f"; **{text}**" for code, text in SHORT_WARNINGS.items() if code in codes)
-    return "; ".join(totals) + notes + (f"; the paper claims {claim}" if claim else "")
+        limits.append(SHORT_DRAWS[certificate.draws])
+    against: dict[tuple[str, str], list[str]] = {}
+    for g in certificate.totals:
+        holds = (
+            f"epsilon {format_epsilon(g.epsilon)} at delta {format_delta(g.delta)} for {_protected(g)} "
+            f"({g.relation}, {_count(g.rounds, 'round')}; {g.accountant})"
+        )
+        rests = "; ".join([*(f"assuming {assumption}" for assumption in g.assumptions), *limits]) or "-"
+        against.setdefault((holds, rests), []).append(str(g.observer))
+    return tuple(Promise(", ".join(dict.fromkeys(who)), *texts) for texts, who in against.items())
 
 
 def short_caution(certificate: Certificate) -> str:

@@ -26,7 +26,7 @@
     const name = element("td", run.name);
     if (run.kind !== "run") name.append(" ", element("span", run.kind, "small"));
     const rounds = element("td", null, "state", run.finished ? "done" : "going");
-    rounds.textContent = run.kind === "damaged" ? "" : `${run.done} / ${run.planned}`;
+    rounds.textContent = run.kind === "damaged" ? "" : `${run.done} / ${run.planned || "?"}`;
     if (!run.finished && run.kind !== "damaged") rounds.append(progress(run));
     const report = element("td", null, "hide-small");
     if (run.kind !== "damaged") {
