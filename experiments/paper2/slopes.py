@@ -4,7 +4,7 @@ Each case of `slope_cases` is a problem with a known minimiser. One of n, M, d a
 of log excess risk against its logarithm, with its 95 % interval, stands beside the theorem's. Then the rounds that
 Noisy MB-SGD and its accelerated form need to reach the same risk with the same total privacy. Writes
 results/paper2/slopes.json and figures, after each row: rows that are not made again stay, with the commit that made
-them. With words, only the cases with one of them in their names run, and the comparison of rounds for the word rounds.
+them. With words, only rows with one of them in "case, quantity" run, and the comparison of rounds for the word rounds.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def row_of(case: Case, name: str, made_at: str) -> dict[str, Any]:
 
 
 def note_of(rows: list[dict[str, Any]]) -> str:
-    """Which slopes hold the exponent of the theorem, or of its bound with logarithms, in their interval, and which not."""
+    """Which slopes hold the exponent of the theorem, or of its bound with logarithms, in their interval."""
 
     def agrees(row: dict[str, Any], with_logarithms: bool) -> bool:
         other = row["with_logarithms"] if with_logarithms else row["paper"]
@@ -276,7 +276,7 @@ def main(words: list[str]) -> None:
         "d",
     ):  # the quantities in turn, so that a run that is stopped has some of each case
         for case in CASES:
-            if name in case.values and (not words or any(word in case.name for word in words)):
+            if name in case.values and (not words or any(word in f"{case.name}, {name}" for word in words)):
                 done[case.name, name] = row_of(case, name, made["commit"])
                 print(json.dumps(done[case.name, name]), flush=True)
                 write()
