@@ -50,6 +50,7 @@ dist: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m bench
+	$(BIN)/sordino bench --keep results/bench
 
 bench-gpu: $(STAMP)
 	$(BIN)/python -m bench.gpu

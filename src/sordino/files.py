@@ -12,6 +12,11 @@ from typing import BinaryIO, Self
 from filelock import FileLock, Timeout
 
 
+def cache_folder() -> Path:
+    """Where downloads and compiled programs are kept."""
+    return Path(os.environ.get("SORDINO_CACHE") or "~/.cache/sordino").expanduser()
+
+
 @contextmanager
 def replacing(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
     """A file that takes the place of `path` when the block ends; a crash or an error leaves `path` as it was.

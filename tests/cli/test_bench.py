@@ -12,21 +12,31 @@ from sordino.runs import workloads
 from sordino.runs.workloads import WORKLOADS, prepare, random_task
 
 SMALL = {
-    name: dataclasses.replace(workload, clients=7, records=4, cohort=5, local_steps=2, batch_size=None)
+    name: dataclasses.replace(
+        workload, clients=7, records=4, cohort=5, local_steps=2, batch_size=None, run=workload.run and (4, 2)
+    )
     for name, workload in WORKLOADS.items()
 }
 
 
-def test_one_workload(run, monkeypatch):
+def test_one_workload(run, monkeypatch, tmp_path):
     monkeypatch.setitem(WORKLOADS, "w1", SMALL["w1"])
-    data = json.loads(run("bench", "--workload", "W1", "--json").stdout)  # in either spelling
+    keep = "--keep", str(tmp_path / "speed")
+    data = json.loads(run("bench", "--workload", "W1", "--json", *keep).stdout)  # in either spelling
     assert data["workload"] == "w1"
     assert (data["model"], data["clients"], data["cohort"], data["parameters"]) == ("logistic", 7, 5, 7850)
     assert data["s_per_round"] > 0
     assert data["loop_s_per_round"] > 0
     assert data["compile_s"] > 0
     assert 20 < data["peak_mib"] < 1e6
-    assert "s_per_round" in run("bench", "--workload", "w1").stdout
+    assert data["run_rounds"] == 4
+    assert data["rounds_s"] > 0
+    assert data["beside_rounds"] == pytest.approx(max(0, 1 - data["rounds_s"] / data["run_s"]))
+    assert "s_per_round" in run("bench", "--workload", "w1", *keep).stdout
+    history = [json.loads(line) for line in (tmp_path / "speed" / "history.jsonl").read_text().splitlines()]
+    assert history[0] == data
+    assert [row["workload"] for row in history] == ["w1", "w1"]
+    assert (tmp_path / "speed" / "history.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_every_workload_in_a_process_of_its_own(run, monkeypatch):
@@ -56,7 +66,7 @@ def test_every_workload_in_a_process_of_its_own(run, monkeypatch):
 
 def test_a_wrong_workload(run):
     result = run("bench", "--workload", "w4", code=2)
-    assert result.stderr == "error: workload = 'w4': use one of w1, w2, w3\n"
+    assert result.stderr == "error: workload = 'w4': use one of w1, w2, w3, tiny\n"
     assert result.stdout == ""
 
 
@@ -88,6 +98,17 @@ def test_rounds_are_timed_after_one_that_is_not(monkeypatch):
     program = workloads.Prepared(run.append, loop.append, d=3, chunk=2, compile_seconds=0.5)
     monkeypatch.setattr(workloads, "prepare", lambda *_, **__: program)
     monkeypatch.setattr(workloads.time, "perf_counter", lambda: float(next(clock)))
-    found = workloads.measure(SMALL["w1"])
+    found = workloads.measure(SMALL["w3"])
     assert run == loop == list(range(workloads.TIMED + 1))
+    assert "beside_rounds" not in found
     assert (found["s_per_round"], found["loop_s_per_round"], found["loop_over_engine"]) == (1.0, 1.0, 1.0)
+
+
+def test_long_rounds_are_timed_less_often(monkeypatch):
+    clock = iter(range(0, 100_000, 15))
+    run = []
+    program = workloads.Prepared(run.append, lambda k: None, d=3, chunk=2, compile_seconds=0.5)
+    monkeypatch.setattr(workloads, "prepare", lambda *_, **__: program)
+    monkeypatch.setattr(workloads.time, "perf_counter", lambda: float(next(clock)))
+    assert workloads.measure(SMALL["w3"])["s_per_round"] == 15.0
+    assert run == [0, 1, 2]

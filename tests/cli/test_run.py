@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import shlex
@@ -19,6 +20,7 @@ from sordino.errors import InvalidInput
 from sordino.planning import Plan
 from sordino.privacy import read_ledger
 from sordino.privacy.wording import ASSUME_OTHERS_HONEST
+from sordino.runs import cost
 from tests.toys import RUN_FILE
 
 CONFIG = "# Digits, dealt to twenty clients.\n" + RUN_FILE.replace(
@@ -48,6 +50,27 @@ def finished(run, tmp_path_factory) -> tuple[Path, str]:
     assert [line.split("  ")[0] for line in lines] == ["round 1/3", "round 2/3", "round 3/3"]
     assert all(re.search(r"epsilon \d.*loss \d.*accuracy [\d.]+ %$", line) for line in lines)
     return home / "x", result.stdout
+
+
+def test_the_cost_of_a_run_is_predicted_before_it(run, config, finished, monkeypatch):
+    monkeypatch.setattr(cost, "predict_cost", functools.partial(cost.predict_cost, enough=0.02))
+    before = set(config.parent.iterdir())
+    planned = json.loads(run("plan", str(config), "--cost", "--json").stdout)
+    assert set(config.parent.iterdir()) == before
+    kept = sum((finished[0] / name).stat().st_size for name in FILES - {"accuracy.png"})
+    assert planned["predicted_disk_mib"] * 2**20 == pytest.approx(kept, rel=0.3)
+    sent = 3 * 20 * 2 * 4 * 650  # rounds, clients, there and back, float32
+    assert planned["predicted_sent_mib"] * 2**20 == pytest.approx(sent, rel=0.01)
+    assert planned["predicted_evaluations"] == 3
+    parts = ("round_s", "evaluation_s")
+    each = sum(planned[f"predicted_{part}"] for part in parts)
+    assert planned["predicted_seconds"] == pytest.approx(planned["predicted_start_s"] + 3 * each)
+    assert 20 < planned["predicted_memory_mib"] < 1e6
+
+
+def test_the_cost_of_a_sweep_is_refused(run, config):
+    refused = run("plan", str(config), "--cost", "--set", "algorithm.local_lr=[0.1, 0.2]", code=2).stderr
+    assert refused == "error: cost = True: is predicted for a single run: give every key of the file one value\n"
 
 
 def test_files(finished):

@@ -91,7 +91,6 @@ def certificate(event=None, **changes):
             "replace-one",
             id="WOR under zero-out",
         ),
-        pytest.param(lambda: published.fedavg_eq_5(1.0), "noise_multiplier", id="paper 3 with q"),
         pytest.param(lambda: certificate(memory="exact"), "zero", id="exact memory"),
         pytest.param(
             lambda: certificate(memory="zero", unit=Unit.RECORD, sampling=WithoutReplacement(5, 100)),

@@ -34,7 +34,7 @@ ROUNDS = 5
 STUDY = LOCAL.replace("rounds = 3", f"rounds = {ROUNDS}")
 SEED = 0
 POLL = 1.0  # seconds between two questions of a SuperNode: twenty that ask ten times a second keep both cores busy
-DEADLINE = 20.0  # a round in which a node is killed takes so long
+DEADLINE = 60.0  # a round in which a node is killed takes so long
 LONGEST_START = 300.0  # seconds until twenty processes have signed in
 
 

@@ -32,6 +32,7 @@ CAVEATS: dict[str, list[tuple[tuple, dict]]] = {
     "assume_paper_sensitivities": [((0.1,), {})],
     "claim_of_theorem_1": [((10.0, 328810, -1500.0), {}), ((1.0, 20, -0.5), {})],
     "claim_of_norm_ec": [((8.0, 1e-5, 50, Relation.ZERO_OUT, 21.3), {})],
+    "claim_of_eq_5": [((5.0, 1e-5, 200, 1.0, Relation.ADD_REMOVE, 7.8), {})],
     "no_valid_guarantee": [(("A paper claims too much. This is false.",), {})],
     "not_private": [((SERVER,), {})],
     "assumed": [((wording.assume_paper_sensitivities(0.1),), {})],

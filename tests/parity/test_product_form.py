@@ -1,5 +1,7 @@
 """A loss with its convolutions as matrix products gives what it gives as it was written, gradients included."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,9 +16,10 @@ from sordino.models._product_form import product_form
 from sordino.models.model import cross_entropy
 from sordino.tasks import Task
 
-# (shape of x, shape of the kernel, arguments), with records innermost or first, kept patches or pieces
+# (shape of x, shape of the kernel, arguments): records innermost or first, kept patches or pieces
 CONVOLUTIONS = {
     "same": ((5, 6, 7, 3), (3, 3, 3, 4), {"padding": "SAME"}),
+    "records innermost": ((9, 6, 7, 3), (3, 3, 3, 4), {"padding": "SAME", "window_strides": (2, 2)}),
     "few channels, many records": ((33, 6, 6, 1), (3, 2, 1, 4), {"padding": "VALID"}),
     "strides": ((4, 9, 8, 2), (3, 3, 2, 5), {"padding": ((1, 2), (0, 1)), "window_strides": (2, 3)}),
     "dilated": ((4, 9, 8, 2), (3, 2, 2, 5), {"padding": ((2, 2), (0, 0)), "rhs_dilation": (2, 3)}),
@@ -64,7 +67,7 @@ def assert_same(loss, *arguments):
 @pytest.mark.parametrize("pieces", [False, True])
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_convolutions(name, pieces, monkeypatch):
-    if pieces:  # two records at a time: also numbers that pieces do not divide
+    if pieces:  # eight records at a time: also numbers that pieces do not divide
         monkeypatch.setattr(form, "KEPT", 0)
         monkeypatch.setattr(form, "PIECE", 20_000)
     shape_x, shape_kernel, how = CONVOLUTIONS[name]
@@ -89,24 +92,64 @@ def test_what_has_no_other_form_stays(name):
     assert operations(product_form(loss), *arguments) == operations(loss, *arguments)
 
 
-@pytest.mark.parametrize("window", [(1, 2, 2, 1), (1, 3, 2, 1), (2, 1, 1, 3)])
-def test_pools(window):
-    def loss(x):
-        return jnp.sum(jnp.sin(lax.reduce_window(x, -jnp.inf, lax.max, window, window, "VALID")))
+def after_convolution(pool):
+    """A loss of a pool of images, which a convolution that changes nothing makes a loss with convolutions."""
 
-    (x,) = draw((4, 7, 6, 3))
+    def loss(x):
+        return jnp.sum(jnp.sin(pool(convolved(x, jnp.eye(x.shape[-1])[None, None], {}))))
+
+    return loss
+
+
+def window_max(window):
+    return lambda x: lax.reduce_window(x, -jnp.inf, lax.max, window, window, "VALID")
+
+
+@pytest.mark.parametrize("records", [4, 9])
+@pytest.mark.parametrize("window", [(1, 2, 2, 1), (1, 3, 2, 1), (2, 1, 1, 3)])
+def test_pools(window, records):
+    loss = after_convolution(window_max(window))
+    (x,) = draw((records, 7, 6, 3))
     assert "reduce_window" not in operations(product_form(loss), x)
     assert_same(loss, x)
     assert_same(loss, jnp.round(x))  # with ties, of which the first element gets the gradient
     assert_same(loss, jnp.zeros_like(x))
 
 
-def test_pools_of_overlapping_windows_stay():
-    def loss(x):
-        return jnp.sum(lax.reduce_window(x, -jnp.inf, lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME"))
+@pytest.mark.parametrize(
+    ("shape", "axes"), [((9, 3, 2, 3, 2, 5), (2, 4)), ((9, 4, 3, 3, 5), (2,)), ((9, 2, 3, 2, 2), (1, 4))]
+)
+def test_pools_by_reshape(shape, axes):
+    images = (shape[0], 6, math.prod(shape[1:-1]) // 6, shape[-1])
+    loss = after_convolution(lambda x: jnp.max(x.reshape(shape), axes))
+    (x,) = draw(images)
+    assert "reduce_max" not in operations(product_form(loss), x)
+    assert_same(loss, x)
+    assert_same(loss, jnp.round(x))  # with ties, which share the gradient
+    assert_same(loss, jnp.zeros_like(x))
+    hessians = [jax.jvp(jax.grad(each), (x,), (x,))[1] for each in (loss, product_form(loss))]
+    np.testing.assert_allclose(*hessians, rtol=1e-5, atol=1e-5)
 
-    (x,) = draw((4, 7, 6, 3))
+
+def test_maxima_over_records_or_long_axes_stay():
+    loss = after_convolution(lambda x: jnp.max(x, 0).sum() + jnp.max(x, 2).sum())
+    (x,) = draw((9, 3, 17, 5))
+    assert operations(product_form(loss), x).count("reduce_max[") == operations(loss, x).count("reduce_max[") == 2
+
+
+def test_losses_without_convolutions_stay():
+    def loss(x):
+        return jnp.sum(jnp.max(x.reshape(9, 3, 2, 3, 2, 5), (2, 4))) + jnp.sum(window_max((1, 2, 2, 1))(x))
+
+    (x,) = draw((9, 6, 6, 5))
     assert operations(product_form(loss), x) == operations(loss, x)
+
+
+def test_pools_of_overlapping_windows_stay():
+    loss = after_convolution(lambda x: lax.reduce_window(x, -jnp.inf, lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME"))
+    (x,) = draw((4, 7, 6, 3))
+    assert "reduce_window_max" in operations(product_form(loss), x)
+    assert_same(loss, x)
 
 
 def test_a_pool_hands_a_nan_on():

@@ -33,6 +33,8 @@ import jax.numpy as jnp
 from sordino.algorithms.common import bounded, require_choice, require_local_training
 from sordino.algorithms.extrapolation import Extrapolating, Extrapolation, ServerInfo, extrapolation
 from sordino.algorithms.local import ClientData, LocalTraining
+from sordino.algorithms.private_metric import GradientNorm, PrivateMetric, TrainingLoss
+from sordino.algorithms.private_metric import private_metric as metric_of
 from sordino.algorithms.schedules import (
     Schedule,
     StepSize,
@@ -93,6 +95,7 @@ class FedAvg(Extrapolating):
     server_step: ServerStep | OptaxStep | NamedStep
     step_size: Extrapolation | None
     shares: Schedule | None  # s_k
+    metric: PrivateMetric | None
     message: str = field(metadata={"static": True})
     output: str = field(metadata={"static": True})
 
@@ -117,10 +120,15 @@ class FedAvg(Extrapolating):
             u = u / self.local.lr(k)
         g, info = bounded(u, self.bound if adaptive is None else adaptive, share_of(self.shares, k))
         side = self.squared_norm(g) if adaptive is None else adaptive.indicator(info)
+        if self.metric is not None:
+            side = self.metric(w_k, data)
         return Message(g, side), state, info
 
-    def server(self, key: Key, state: ServerState, total: Aggregate) -> tuple[ServerState, ServerInfo | None]:
-        a, info = self.extrapolated(total.mean, total)
+    def server(
+        self, key: Key, state: ServerState, total: Aggregate
+    ) -> tuple[ServerState, ServerInfo | TrainingLoss | GradientNorm | None]:
+        a, told = self.extrapolated(total.mean, total)
+        info = told if self.metric is None else self.metric.told(total)
         w, step = self.server_step(state.w, state.step, share_of(self.shares, state.k) * a, state.k)
         output = state.output.after(self.output, key, state.w, w, state.k)
         bound = state.bound
@@ -136,7 +144,8 @@ class FedAvg(Extrapolating):
         if self.message == "gradient":
             require_positive(self.local.lr, context.rounds, "local_lr")
         require_shares(self.shares, context.rounds, self.bound)
-        return dataclasses.replace(self, step_size=self.resolved_step_size(context))
+        metric = None if self.metric is None else self.metric.resolve(context)
+        return dataclasses.replace(self, step_size=self.resolved_step_size(context), metric=metric)
 
     def round_of(self, received: PyTree) -> Scalar:
         return received.k
@@ -145,16 +154,23 @@ class FedAvg(Extrapolating):
         return super().limit(received, numbers) if received.bound is None else received.bound.limit
 
     def side_event(self, relation: Relation) -> Event | None:
-        """The cost of the indicators of an adaptive bound, or of the sum of squared norms behind the step size."""
+        """The cost of the indicators of an adaptive bound, of a metric, or of squared norms behind the step size."""
         if isinstance(self.bound, AdaptiveClip):
             return self.bound.indicator_event(relation)
-        return super().side_event(relation)
+        return super().side_event(relation) if self.metric is None else self.metric.event(relation)
 
     def side_noise_std(self) -> Scalar | None:
+        if self.metric is not None:
+            return self.metric.noise_std
         return self.bound.indicator_noise_std if isinstance(self.bound, AdaptiveClip) else super().side_noise_std()
 
     def side_range(self) -> tuple[float, float] | None:
+        if self.metric is not None:
+            return 0.0, float(self.metric.bound)
         return INDICATORS if isinstance(self.bound, AdaptiveClip) else super().side_range()
+
+    def side_figures(self) -> dict[str, float]:
+        return super().side_figures() if self.metric is None else {"metric_noise_std": float(self.metric.noise_std)}
 
     def noise_scale(self, state: ServerState) -> Scalar:
         """An adaptive bound over its first value: noise on the sum grows and shrinks with it."""
@@ -182,6 +198,7 @@ def fedavg(
     output: str = "last",
     step_size: str | None = None,
     step_cost: float | None = None,
+    private_metric: dict[str, str | float] | None = None,
 ) -> FedAvg:
     """FedAvg and its bounded forms; noise and trust are chosen by the plan.
 
@@ -204,6 +221,8 @@ def fedavg(
       output: "last", "mean-of-last-two" or "random".
       step_size: "corrected" or "naive", FedEXP's step size on top of beta_k; none if left out.
       step_cost: with central trust, the largest share of a message's mu that the release behind the step size may cost.
+      private_metric: {name = "loss" or "gradient-norm", bound = B, noise_std = s}: the clients' mean of it, at most B
+        each, released in every round with Gaussian noise s on the sum, which the certificate counts.
     """
     require_local_training(local_steps, batch_size, weight_decay, proximal, sam_radius)
     require(0 <= momentum < 1, "momentum", momentum, "must lie in [0, 1)")
@@ -212,9 +231,13 @@ def fedavg(
     rule = extrapolation(step_size, step_cost)
     if rule is not None and isinstance(bound, AdaptiveClip):
         raise InvalidInput("step_size", step_size, "needs a bound that stays: use clip or normalize")
+    metric = metric_of(private_metric)
+    alone = rule is None and not isinstance(bound, AdaptiveClip)
+    remedy = "one scalar travels beside a message: leave out step_size and adaptive_clip"
+    require(metric is None or alone, "private_metric", private_metric, remedy)
     eta = as_schedule(local_lr, "local_lr")
     step = server_step(server_lr, eta if message == "gradient" else constant(1.0), server_momentum, server_optimiser)
     training = LocalTraining(
         eta, momentum or None, weight_decay, local_steps, batch_size, proximal or None, sam_radius or None
     )
-    return FedAvg(bound, training, step, rule, shares_of(bound_schedule), message, output)
+    return FedAvg(bound, training, step, rule, shares_of(bound_schedule), metric, message, output)

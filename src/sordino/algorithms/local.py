@@ -90,7 +90,8 @@ class ClientData:
 
     def gradient(self, w: Vector, batch: Batch) -> Vector:
         """Gradient of the mean loss over the batch."""
-        return jax.grad(self.loss)(w, batch)
+        unravel, loss = shapes_of(self.loss)
+        return _as_vector(jax.grad(loss)(unravel(w), batch))
 
 
 @pytree
@@ -145,9 +146,9 @@ class LocalTraining:
         shift = jax.tree.map(jnp.zeros_like, params) if correction is None else unravel(correction)
         v = None if self.momentum is None else jax.tree.map(jnp.zeros_like, params)
         if self.steps == 1:  # without a scan, which would give every client a copy of the w that all share
-            return ravel_pytree(step((params, v), jnp.int32(0))[0][0])[0]
+            return _as_vector(step((params, v), jnp.int32(0))[0][0])
         (params, _), _ = jax.lax.scan(step, (params, v), jnp.arange(self.steps))
-        return ravel_pytree(params)[0]
+        return _as_vector(params)
 
     def _in_span(self, w: Vector, data: ClientData, eta: Scalar, linear: Linear) -> Vector:
         """The same steps, cheaper, for scores x W^T + b: gradients are sums of records, so W stays in their span.
@@ -226,3 +227,19 @@ def _few_records(w: Vector, data: ClientData) -> bool:
     """Whether the records of a linear model's client are so few that working in their span is cheaper."""
     weight, _ = jax.eval_shape(shapes_of(data.loss)[0], w)
     return bool(2 * data.largest < weight.shape[1])
+
+
+def _as_vector(params: Params) -> Vector:
+    """The leaves of parameters, one after another.
+
+    On a CPU they are written one by one. XLA joins a concatenation with what comes after it, and the loop that it then
+    makes for many leaves can take longer than the training (335,000 parameters in eight leaves: 14 ms against 0.2 ms).
+    """
+    if jax.default_backend() != "cpu":
+        return ravel_pytree(params)[0]
+    leaves = [leaf.ravel() for leaf in jax.tree.leaves(params)]
+    vector, place = jnp.zeros(sum(leaf.size for leaf in leaves), leaves[0].dtype), 0
+    for leaf in leaves:
+        vector = jax.lax.dynamic_update_slice(vector, leaf, (place,))
+        place += leaf.size
+    return vector

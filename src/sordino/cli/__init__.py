@@ -31,7 +31,9 @@ def _run() -> None:
 
     from sordino.cli.app import app
     from sordino.errors import SordinoError, SordinoWarning
+    from sordino.programs import keep_programs
 
+    keep_programs()
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _print_warning

@@ -21,20 +21,38 @@ if TYPE_CHECKING:
     from sordino.runs.point import Row
 
 
-def plan_command(file: File, set: Set = None, json: Json = False) -> None:
+def plan_command(
+    file: File,
+    set: Set = None,
+    cost: Annotated[
+        bool, typer.Option("--cost", help="Predict seconds and bytes, from rounds that run for a few seconds.")
+    ] = False,
+    json: Json = False,
+) -> None:
     """What would be promised to whom, and the noise, before anything runs."""
     sweep = load_sweep(file, tuple(set or ()))
     if sweep.varied:
+        require(not cost, "cost", cost, "is predicted for a single run: give every key of the file one value")
         show_sweep_plan(sweep, as_json=json)
         return
     config = sweep.points[0].config
     with working("planning"):
-        point = config.point(config.task())
+        task = config.task()
+        point = config.point(task)
     plan, resolved = point.plan, point.answer
     facts = {"file": str(file), "rounds": plan.rounds, "cohort": str(plan.cohort), "trust": resolved.trust}
     result = facts | dict(resolved.summary)
     if config.ruled:
         result["rules"] = [each.row for each in config.ruled]
+    if cost:
+        from dataclasses import asdict
+
+        from sordino.runs.cost import predict_cost
+
+        with working("running a few rounds"):
+            given = config.file.run
+            predicted = predict_cost(point, task, evaluate_every=given.evaluate_every, chunk=given.chunk)
+        result |= {f"predicted_{name}": value for name, value in asdict(predicted).items()}
     certificate = resolved.certificate if point.seed is None else point.certificate  # with what a given seed means
     show_with_certificate(f"Plan of {file}", result, certificate, as_json=json)
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from urllib.request import Request, urlopen
 
 from sordino.errors import InvalidInput
-from sordino.files import replacing
+from sordino.files import cache_folder, replacing
 
 _TIMEOUT_SECONDS = 60
 _BLOCK_BYTES = 1 << 18
@@ -44,11 +44,6 @@ def published(checksums: Mapping[str, str], *mirrors: str) -> tuple[File, ...]:
     return tuple(
         File(name, checksum, tuple(mirror + name for mirror in mirrors)) for name, checksum in checksums.items()
     )
-
-
-def cache_folder() -> Path:
-    """The folder of downloads."""
-    return Path(os.environ.get("SORDINO_CACHE") or "~/.cache/sordino").expanduser()
 
 
 def places(source: Source) -> list[Path]:

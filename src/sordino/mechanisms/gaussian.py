@@ -31,7 +31,7 @@ from sordino.privacy import events, lattice, wording
 from sordino.privacy.accountants import epsilon_of
 from sordino.privacy.calibration import CostOfNoise
 from sordino.privacy.gaussian import compose_mu
-from sordino.privacy.published import normec_noise
+from sordino.privacy.published import fedavg_eq_5, normec_noise
 from sordino.privacy.secure_sum import Shares, lattice_for, least_multiplier, shares_of
 from sordino.privacy.stated import stated_as
 from sordino.pytrees import pytree
@@ -180,7 +180,7 @@ def gaussian(noise_std: float, sampler: Sampler | str = Sampler.FLOAT32, roundin
     return Gaussian(noise_std, Sampler.parse(sampler), rounding)
 
 
-CALIBRATIONS = ("numeric", "norm-ec")
+CALIBRATIONS = ("numeric", "norm-ec", "eq-5")
 USUAL_BITS = 20  # of a coordinate, with secure aggregation
 MOST_ROUNDING = 0.5  # share of the sensitivity that rounding of a sum may add
 
@@ -192,8 +192,9 @@ class GaussianRequest(ScaledRequest):
     Args:
       noise_multiplier: noise std over sensitivity, instead of epsilon.
       calibration: "numeric", the least noise that meets epsilon; for trust local also "norm-ec", the formula of the
-        alpha-NormEC paper, which does not meet it: the certificate says what it gives; for methods that protect records
-        also "theorem-2.1".
+        alpha-NormEC paper, which does not meet it: the certificate says what it gives; for trust central also "eq-5" of
+        the paper on DP-FedAvg and DP-NormFedAvg; for methods that protect records also "theorem-2.1".
+      q: the constant of equation (5), for calibration "eq-5".
       sampler: of noise that the server adds: "lattice" (the default), integer noise whose law is proven, or "float32",
         whose certificate describes ideal noise only. With secure aggregation: of the clients' shares.
       bits: with secure aggregation, of one coordinate of a message: sums are modulo 2^bits.
@@ -202,6 +203,7 @@ class GaussianRequest(ScaledRequest):
     """
 
     calibration: str = "numeric"
+    q: float | None = None
     sampler: str | None = None
     bits: int | None = None
     dropouts: float | None = None
@@ -212,11 +214,17 @@ class GaussianRequest(ScaledRequest):
     def check(self, trust: Trust, epsilon: object, delta: object) -> None:
         known = f"use one of {', '.join(CALIBRATIONS)}"
         require(self.calibration in CALIBRATIONS, "calibration", self.calibration, known)
-        if self.calibration == "norm-ec":
+        if self.calibration != "numeric":
             remedy = "turns epsilon and delta into Gaussian noise: give both"
             require(epsilon is not None, "calibration", self.calibration, remedy)
+        if self.calibration == "norm-ec":
             remedy = "the formula is for noise that each client adds: set trust to local"
             require(trust is Trust.LOCAL, "trust", trust, remedy)
+        if self.calibration == "eq-5":
+            remedy = "the formula is for noise on the sum: set trust to central"
+            require(trust is Trust.CENTRAL, "trust", trust, remedy)
+        remedy = "is the constant that equation (5) leaves open: give it with calibration = eq-5, and only there"
+        require((self.q is not None) == (self.calibration == "eq-5"), "q", self.q, remedy)
         if self.sampler is not None and Sampler.parse(self.sampler) is Sampler.LATTICE:
             remedy = "messages with local noise are simulated in float32, and no lattice is used: leave it out"
             require(trust in (Trust.CENTRAL, Trust.SECURE_AGGREGATION), "sampler", self.sampler, remedy)
@@ -291,13 +299,16 @@ class GaussianRequest(ScaledRequest):
     def stated(self, message: Event, context: NoiseContext) -> Event:
         """Where the paper's formula falls short of what it claims: the claim, that it is false, and what is true."""
         target = context.target
-        if self.calibration != "norm-ec" or target is None:
+        if self.calibration == "numeric" or target is None:
             return message
-        true = epsilon_of(events.Repeated(message, target.rounds), target.delta, context.relation)
+        round_ = events.sampled(message, target.sampling)
+        true = epsilon_of(events.Repeated(round_, target.rounds), target.delta, context.relation)
         if true <= target.epsilon:
             return message
-        claim = wording.claim_of_norm_ec(target.epsilon, target.delta, target.rounds, context.relation, true)
-        return events.Claimed(claim, message)
+        asked = target.epsilon, target.delta, target.rounds
+        if self.q is None:
+            return events.Claimed(wording.claim_of_norm_ec(*asked, context.relation, true), message)
+        return events.Claimed(wording.claim_of_eq_5(*asked, self.q, context.relation, true), message)
 
     def figures(self, mechanism: Mechanism, context: NoiseContext) -> Mapping[str, float]:
         """The noise multiplier of a round: with an adaptive bound that of the update and the indicators together."""
@@ -316,8 +327,12 @@ class GaussianRequest(ScaledRequest):
             return self.noise_multiplier
         target = context.target
         assert target is not None
-        if self.calibration == "norm-ec":  # a std for messages of norm 1, whatever the relation
-            formula = normec_noise(target.rounds, target.epsilon, target.delta)
+        if self.calibration != "numeric":  # a std for messages of norm 1, whatever the relation
+            asked = target.epsilon, target.delta
+            if self.q is None:
+                formula = normec_noise(target.rounds, *asked)
+            else:
+                formula = fedavg_eq_5(self.q, target.rounds, target.sampling.sampling_prob, *asked)
             return formula / context.relation.sensitivity_factor
         return target.least(cost)
 

@@ -15,6 +15,9 @@ client. The kernel is small, so it is repeated for every client instead (ResNet-
 
 from __future__ import annotations
 
+import functools
+import itertools
+from collections.abc import Callable
 from typing import TypeAlias
 
 import jax
@@ -28,6 +31,19 @@ Array: TypeAlias = jax.Array
 
 def conv2d(x: Array, kernel: Array, bias: Array | None = None, *, stride: int = 1, padding: int = 0) -> Array:
     """[C, H, W, N] with `padding` zeros on each side, kernel [kh, kw, C, O] -> [O, H', W', N]."""
+    return conv2d_by(_product, x, kernel, bias, stride=stride, padding=padding)
+
+
+def conv2d_by(
+    product: Callable[[Array, Array], Array],
+    x: Array,
+    kernel: Array,
+    bias: Array | None = None,
+    *,
+    stride: int = 1,
+    padding: int = 0,
+) -> Array:
+    """`conv2d` by a product of one's own of the kernel [O, inputs] and the patches [inputs, places]."""
     kh, kw, channels, outputs = kernel.shape
     require(padding >= 0, "padding", padding, "must not be negative")
     require(x.shape[0] == channels, "shape of x", x.shape, f"the kernel takes [{channels}, height, width, records]")
@@ -35,7 +51,7 @@ def conv2d(x: Array, kernel: Array, bias: Array | None = None, *, stride: int = 
     x = jnp.pad(x, ((0, 0), sides, sides, (0, 0)))
     require(x.shape[1] >= kh and x.shape[2] >= kw, "shape of x", x.shape, f"images must be at least {kh} x {kw}")
     patches = _windows(_windows(x, kw, stride, axis=2), kh, stride, axis=2)  # [kh, kw, C, H', W', N]
-    out = _product(kernel.reshape(-1, outputs).T, patches.reshape(kh * kw * channels, -1))
+    out = product(kernel.reshape(-1, outputs).T, patches.reshape(kh * kw * channels, -1))
     out = out.reshape(outputs, *patches.shape[3:])
     return out if bias is None else out + bias[:, None, None, None]
 
@@ -76,7 +92,36 @@ def max_pool2d(x: Array, window: int = 2) -> Array:
     channels, height, width, records = x.shape
     rows, columns = height // window, width // window
     x = x[:, : rows * window, : columns * window]
-    return jnp.max(x.reshape(channels, rows, window, columns, window, records), axis=(2, 4))
+    return largest_along(x.reshape(channels, rows, window, columns, window, records), (2, 4))
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
+def largest_along(x: Array, axes: tuple[int, ...]) -> Array:
+    """`jnp.max(x, axes)` for short axes, and its gradient, which equal elements share.
+
+    XLA takes several times as long for the reductions in both: here they are comparisons and sums of slices.
+    """
+    return _largest_forward(x, axes)[0]
+
+
+def _largest_forward(x: Array, axes: tuple[int, ...]) -> tuple[Array, tuple[Array, Array]]:
+    most = functools.reduce(jnp.maximum, _places(x, axes))
+    return most, (x, most)
+
+
+def _largest_backward(axes: tuple[int, ...], saved: tuple[Array, Array], out: Array) -> tuple[Array]:
+    x, most = saved
+    sharing = functools.reduce(jnp.add, ((place == most).astype(x.dtype) for place in _places(x, axes)))
+    return (jnp.where(x == jnp.expand_dims(most, axes), jnp.expand_dims(out / sharing, axes), 0),)
+
+
+largest_along.defvjp(_largest_forward, _largest_backward)
+
+
+def _places(x: Array, axes: tuple[int, ...]) -> list[Array]:
+    """x at every place along some axes."""
+    places = itertools.product(*(range(size) if axis in axes else [slice(None)] for axis, size in enumerate(x.shape)))
+    return [x[place] for place in places]
 
 
 def _windows(x: Array, size: int, stride: int, axis: int) -> Array:

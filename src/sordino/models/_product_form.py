@@ -7,9 +7,12 @@ of these:
     lax.conv_general_dilated    patches times kernel (im2col): one matrix product, forward and for both gradients
     lax.reduce_window, max      comparisons of the elements of windows that do not overlap; of equal ones the first gets
                                 the gradient, as before
+    x.max(axes), short axes     the same where a reshape cut images into windows; equal ones share the gradient
 
-Patches that exceed a cache are made for a few records at a time, and made anew for the gradients instead of being
-kept. A loss without these operations runs as it is, and so does whatever has no such form: transposed, grouped and
+The records of a batch lie innermost in between, as in `conv2d`, so that every loop is long and contiguous. Patches that
+exceed a cache are made for a few records at a time, and made anew for the gradients instead of being kept.
+
+A loss without convolutions runs as it is, and so does whatever has no such form: transposed, grouped and
 mixed-precision convolutions, overlapping pools, and functions with derivatives of their own. On accelerators, where
 these forms were not measured, and under the debug engine, every loss runs as it was written.
 """
@@ -27,13 +30,14 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, jaxpr_as_fun
 
-from sordino.models._convolution import conv2d, shifts_of
+from sordino.models._convolution import conv2d_by, largest_along, shifts_of
 
 Array: TypeAlias = jax.Array
 Loss: TypeAlias = Callable[..., Array]
 
-KEPT = 2**22  # bytes of patches that are made at once and kept for the gradients
-PIECE = 2**19  # of larger ones, bytes that are made at a time
+RECORDS = 8  # so many of a batch, or more, lie innermost
+KEPT = 2**24  # bytes of patches that are made at once and kept for the gradients
+PIECE = 2**22  # of larger ones, bytes that are made at a time
 
 
 def product_form(loss: Loss) -> Loss:
@@ -45,6 +49,8 @@ def product_form(loss: Loss) -> Loss:
         if debugged or jax.default_backend() != "cpu":
             return loss(*args)
         traced = jax.make_jaxpr(loss)(*args)
+        if not _convolves(traced.jaxpr):
+            return loss(*args)
         faster = _rewritten(traced.jaxpr)
         if faster is traced.jaxpr:
             return loss(*args)
@@ -52,6 +58,18 @@ def product_form(loss: Loss) -> Loss:
         return value
 
     return rewritten
+
+
+def _convolves(program: Jaxpr) -> bool:
+    """Whether there is a convolution in the program, also inside of loops, branches and compiled functions."""
+    inside = (value for step in program.eqns for value in jax.tree.leaves(step.params, is_leaf=_is_program))
+    return any(step.primitive.name == "conv_general_dilated" for step in program.eqns) or any(
+        _convolves(value.jaxpr if isinstance(value, ClosedJaxpr) else value) for value in inside if _is_program(value)
+    )
+
+
+def _is_program(value: Any) -> bool:
+    return isinstance(value, ClosedJaxpr | Jaxpr)
 
 
 def _rewritten(program: Jaxpr) -> Jaxpr:
@@ -64,14 +82,13 @@ def _rewritten(program: Jaxpr) -> Jaxpr:
 def _faster(step: JaxprEqn) -> JaxprEqn:
     """One operation in its other form, also inside of loops, branches and compiled functions."""
     name = step.primitive.name
-    form = {"conv_general_dilated": _product_of, "reduce_window_max": _pool_of}.get(name, lambda step: None)(step)
+    form = FORMS.get(name, lambda step: None)(step)
     if form is not None:
         (compiled,) = jax.make_jaxpr(jax.jit(form))(*(value.aval for value in step.invars)).jaxpr.eqns
         return compiled.replace(invars=step.invars, outvars=step.outvars)
     if name.startswith("custom_"):
         return step
-    is_program = lambda value: isinstance(value, ClosedJaxpr | Jaxpr)  # noqa: E731
-    inside, structure = jax.tree.flatten(step.params, is_leaf=is_program)
+    inside, structure = jax.tree.flatten(step.params, is_leaf=_is_program)
     new = [_rewritten_inside(value) for value in inside]
     if all(a is b for a, b in zip(new, inside, strict=True)):
         return step
@@ -125,10 +142,13 @@ def convolution(
     outputs_last = (*layout.rhs_spec[2:], layout.rhs_spec[1], layout.rhs_spec[0])
     x, kernel = x.transpose(records_first), kernel.transpose(outputs_last)
     x = lax.pad(x, jnp.float32(0), [(0, 0, 0), *((low, high, 0) for low, high in padding), (0, 0, 0)])
-    if _records_innermost(x, kernel) and len(set(strides)) == 1 and set(dilation) == {1}:
-        out = conv2d(x.transpose(3, 1, 2, 0), kernel, stride=strides[0]).transpose(3, 1, 2, 0)
+    if x.ndim == 4 and len(x) >= RECORDS and len(set(strides)) == 1 and set(dilation) == {1}:
+        product = functools.partial(_records_innermost, kernel=kernel, stride=strides[0])
     else:
-        out = _by_pieces(x, kernel, strides, dilation)
+        product = functools.partial(_times, kernel=kernel, strides=strides, dilation=dilation)
+    out = jax.eval_shape(product, x)
+    patches = out.size // kernel.shape[-1] * math.prod(kernel.shape[:-1]) * x.dtype.itemsize
+    out = product(x) if patches <= KEPT else _by_pieces(product, x, len(x) * PIECE // patches)
     front = (0, out.ndim - 1, *range(1, out.ndim - 1))  # records, outputs, space
     place = [0] * out.ndim
     for axis, target in zip(front, layout.out_spec, strict=True):
@@ -136,28 +156,22 @@ def convolution(
     return out.transpose(place)
 
 
-def _records_innermost(x: Array, kernel: Array) -> bool:
-    """Whether images have so few channels before and after, and a batch so many, that records should lie together."""
-    channels, outputs = kernel.shape[-2:]
-    return x.ndim == 4 and channels < 4 and outputs < 16 and len(x) >= 32
-
-
-def _by_pieces(x: Array, kernel: Array, strides: tuple[int, ...], dilation: tuple[int, ...]) -> Array:
-    """[N, space, C], kernel [window, C, O] -> [N, space, O], a few records at a time."""
-
-    product = functools.partial(_times, kernel=kernel, strides=strides, dilation=dilation)
-    each = jax.eval_shape(functools.partial(_patches, window=kernel.shape[:-2], strides=strides, dilation=dilation), x)
-    size = each.size * each.dtype.itemsize
-    if size <= KEPT:
-        return product(x)
-    length = max(1, len(x) * PIECE // size)
+def _by_pieces(product: Callable[[Array], Array], x: Array, length: int) -> Array:
+    """product(x), about `length` records at a time."""
+    length = max(RECORDS, length)
     pieces = -(-len(x) // length)
     padded = jnp.pad(x, ((0, pieces * length - len(x)), *((0, 0) for _ in x.shape[1:])))
     out = lax.map(jax.checkpoint(product), padded.reshape(pieces, length, *x.shape[1:]))
     return out.reshape(pieces * length, *out.shape[2:])[: len(x)]
 
 
+def _records_innermost(x: Array, kernel: Array, stride: int) -> Array:
+    """[N, H, W, C], kernel [kh, kw, C, O] -> [N, H', W', O]."""
+    return conv2d_by(jnp.matmul, x.transpose(3, 1, 2, 0), kernel, stride=stride).transpose(3, 1, 2, 0)
+
+
 def _times(x: Array, kernel: Array, strides: tuple[int, ...], dilation: tuple[int, ...]) -> Array:
+    """[N, space, C], kernel [window, C, O] -> [N, space, O]."""
     patches = _patches(x, kernel.shape[:-2], strides, dilation)
     outputs = kernel.shape[-1]
     return (patches.reshape(-1, patches.shape[-1]) @ kernel.reshape(-1, outputs)).reshape(*patches.shape[:-1], outputs)
@@ -171,7 +185,7 @@ def _patches(x: Array, window: Sequence[int], strides: Sequence[int], dilation: 
     return x
 
 
-# Pools
+# Pools, and the reshapes before them
 
 
 def _pool_of(step: JaxprEqn) -> Callable[[Array], Array] | None:
@@ -183,7 +197,37 @@ def _pool_of(step: JaxprEqn) -> Callable[[Array], Array] | None:
         return None
     if any(side != (0, 0) for side in p["padding"]):
         return None
-    return functools.partial(largest, window=window)
+    if not _is_batch(x.shape) or window[0] > 1:
+        return functools.partial(largest, window=window)
+    return _turned(functools.partial(largest, window=(*window[1:], 1)))
+
+
+def _maximum_of(step: JaxprEqn) -> Callable[[Array], Array] | None:
+    """The largest element along short axes."""
+    x, axes = _shaped(step.invars[0]), tuple(step.params["axes"])
+    elements = math.prod(x.shape[axis] for axis in axes)
+    if not _is_batch(x.shape) or 0 in axes or x.dtype != jnp.float32 or not 0 < elements <= 16:
+        return None
+    return _turned(functools.partial(largest_along, axes=tuple(axis - 1 for axis in axes)))
+
+
+def _reshape_of(step: JaxprEqn) -> Callable[[Array], Array] | None:
+    """The same reshape of each record."""
+    old, new = _shaped(step.invars[0]).shape, tuple(step.params["new_sizes"])
+    plain = len(step.invars) == 1 and step.params["dimensions"] is None
+    if not (plain and _is_batch(old) and _is_batch(new) and old[0] == new[0]):
+        return None
+    return _turned(lambda x: x.reshape(*new[1:], new[0]))
+
+
+def _is_batch(shape: tuple[int, ...]) -> bool:
+    """Whether this may be a batch of images."""
+    return len(shape) >= 4 and shape[0] >= RECORDS and 0 not in shape
+
+
+def _turned(work: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """`work` with the records innermost."""
+    return lambda x: jnp.moveaxis(work(jnp.moveaxis(x, 0, -1)), -1, 0)
 
 
 def largest(x: Array, window: tuple[int, ...]) -> Array:
@@ -200,3 +244,11 @@ def largest(x: Array, window: tuple[int, ...]) -> Array:
 def _larger(a: Array, b: Array) -> Array:
     """The larger one, and the first of two equal ones, which gets the whole gradient; NaN if one is."""
     return jnp.where((a >= b) | jnp.isnan(a), a, b)
+
+
+FORMS = {
+    "conv_general_dilated": _product_of,
+    "reduce_window_max": _pool_of,
+    "reduce_max": _maximum_of,
+    "reshape": _reshape_of,
+}

@@ -145,15 +145,16 @@ def _certificate(plan: Arguments, population: Population, views: list[View], eve
 def _side_release(
     plan: Arguments, population: Population, method: Method, event: Event, certificate: Certificate
 ) -> tuple[dict[str, float], tuple[Warning, ...]]:
-    """The figures of a step size that is a release of its own, and a warning where it is not cheap."""
-    figures = dict(method.side_figures())
-    if not figures or not isinstance(event, Composed):
+    """The figures of a step size or metric that is a release of its own, and a warning of a step size that is dear."""
+    side = method.side_figures()
+    if not side or not isinstance(event, Composed):
         return {}, ()
     total = certificate.total(Observer.MODEL_USER)
     message = sampled(event.events[0], sampling_of(plan, population.clients))
     without = epsilon_of(Repeated(message, plan.rounds), total.delta, plan.relation)
-    figures["epsilon_without_step_size"] = without
-    cheap = total.epsilon <= (1 + NEGLIGIBLE) * without
+    (name,) = (figure.removesuffix("_noise_std") for figure in side)
+    figures = {**side, f"epsilon_without_{name}": without}
+    cheap = name != "step_size" or total.epsilon <= (1 + NEGLIGIBLE) * without
     return figures, () if cheap else (wording.step_size_cost(without, total.epsilon, NEGLIGIBLE),)
 
 

@@ -24,7 +24,7 @@ from sordino.errors import InvalidInput, Refused, require
 from sordino.privacy import events
 from sordino.privacy.concentrated import zcdp_delta, zcdp_epsilon
 from sordino.privacy.gaussian import compose_mu, gaussian_delta, gaussian_epsilon
-from sordino.privacy.numeric import compose_losses, convolutions, leaf_loss, loss_range
+from sordino.privacy.numeric import compose_losses, convolutions, forget_losses, loss_range
 from sordino.privacy.pure import pure_delta, pure_epsilon, require_releases
 from sordino.privacy.stated import stated
 from sordino.privacy.tally import mus, pure_bound, tally_of
@@ -60,7 +60,12 @@ _NOT_PRIVATE = Account("none: a release is not private", lambda _: math.inf, lam
 
 def epsilon_of(event: Event, delta: float, relation: Relation | str | None = None) -> float:
     """The least proven epsilon of `event` at `delta`; see `account_of`."""
-    return _epsilon_of(event, delta, _relation_of(event, relation))
+    return accounted(event, delta, relation)[0]
+
+
+def accounted(event: Event, delta: float, relation: Relation | str | None = None) -> tuple[float, str]:
+    """`epsilon_of`, and the accountant that proves it."""
+    return _accounted(event, delta, _relation_of(event, relation))
 
 
 def delta_of(event: Event, epsilon: float, relation: Relation | str | None = None) -> float:
@@ -80,15 +85,16 @@ def _relation_of(event: Event, relation: Relation | str | None) -> Relation:
 
 
 @lru_cache(maxsize=10_000)  # a sweep asks the same again for every point
-def _epsilon_of(event: Event, delta: float, relation: Relation) -> float:
-    return _account_of(event, relation).epsilon(delta)
+def _accounted(event: Event, delta: float, relation: Relation) -> tuple[float, str]:
+    account = _account_of(event, relation)
+    return account.epsilon(delta), account.accountant
 
 
 def forget_accounts() -> None:
     """Empty the caches, to time an account or to free its memory."""
-    _epsilon_of.cache_clear()
+    _accounted.cache_clear()
     _account_of.cache_clear()
-    leaf_loss.cache_clear()
+    forget_losses()
 
 
 @lru_cache(maxsize=16)  # an account may hold a long lattice
@@ -161,6 +167,8 @@ def _loss_account(leaves: Counter[Event], relation: Relation) -> Account:
     require_releases(max(leaves.values()))
     if not math.isfinite(sum(loss_range(leaf) * count for leaf, count in leaves.items())):
         return _NOT_PRIVATE
+    from sordino.privacy.repeated import least_epsilon
+
     loss = compose_losses(leaves, relation)
     rounding = _ROUNDING * sum(count * convolutions(leaf) for leaf, count in leaves.items())
     least = max(_SMALLEST_PLD_DELTA, 2 * rounding)
@@ -168,7 +176,7 @@ def _loss_account(leaves: Counter[Event], relation: Relation) -> Account:
 
     def epsilon(delta: float) -> float:
         if delta >= least:
-            return min(pure, float(loss.get_epsilon_for_delta(delta - rounding)))
+            return min(pure, least_epsilon(loss, delta - rounding))
         if math.isfinite(pure):
             return pure
         raise InvalidInput("delta", delta, f"the numeric accountant is exact to {least:g}: ask for a larger delta")

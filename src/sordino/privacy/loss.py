@@ -15,6 +15,7 @@ from collections.abc import Callable
 import numpy as np
 from dp_accounting.pld import pld_pmf, privacy_loss_distribution
 from dp_accounting.pld.privacy_loss_distribution import NeighborRel, PrivacyLossDistribution
+from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPrivacyLoss
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_ndtr
 from scipy.stats import binom
@@ -60,14 +61,39 @@ def gaussian_loss(
     noise_multiplier: float, sampling_prob: float, relation: Relation, step: float = STEP
 ) -> PrivacyLossDistribution:
     """Gaussian noise on a Poisson sample (or on everybody, for 1), whose worst pairs are known for each relation."""
-    replace = relation is Relation.REPLACE_ONE and sampling_prob < 1
-    return privacy_loss_distribution.from_gaussian_mechanism(
-        # dp-accounting states replace-one noise relative to one record's norm, which is half of the sensitivity.
-        noise_multiplier * (2 if replace else 1),
-        value_discretization_interval=step,
-        sampling_prob=sampling_prob,
-        neighboring_relation=NeighborRel.REPLACE_ONE if replace else NeighborRel.ADD_OR_REMOVE_ONE,
-    )
+    if relation is Relation.REPLACE_ONE and sampling_prob < 1:
+        return privacy_loss_distribution.from_gaussian_mechanism(
+            2 * noise_multiplier,  # dp-accounting states it relative to one record's norm, half of the sensitivity
+            value_discretization_interval=step,
+            sampling_prob=sampling_prob,
+            neighboring_relation=NeighborRel.REPLACE_ONE,
+        )
+    both = (AdjacencyType.REMOVE, AdjacencyType.ADD) if sampling_prob < 1 else (AdjacencyType.REMOVE,)
+    return PrivacyLossDistribution(*(_poisson_gaussian(noise_multiplier, sampling_prob, way, step) for way in both))
+
+
+def _poisson_gaussian(noise_multiplier: float, q: float, way: AdjacencyType, step: float) -> pld_pmf.PLDPmf:
+    """As `from_gaussian_mechanism` has it, at all points of the lattice at once.
+
+    A loss e of the sample is a loss log(1 + (e^e - 1) / q) without sampling where a unit is taken away, and
+    -log(1 + (e^-e - 1) / q) where one is added; beyond them all, or nothing, is lost.
+    """
+    law = GaussianPrivacyLoss(noise_multiplier, sampling_prob=q, adjacency_type=way)
+    tail = law.privacy_loss_tail()
+    least, most = law.privacy_loss(tail.upper_x_truncation), law.privacy_loss(tail.lower_x_truncation)
+    lower, upper = math.floor(least / step), math.ceil(most / step)
+    epsilon = (np.arange(lower, upper + 1) * step).astype(np.float64)
+    sign = 1.0 if way is AdjacencyType.REMOVE else -1.0
+    unsampled = epsilon
+    if q < 1:
+        shifted = sign * epsilon + math.log(1 / q)
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            unsampled = sign * (shifted + np.log1p(-np.exp(math.log(1 / q - 1) - shifted)))
+    cutoff = (0.0 if sign > 0 else 1.0) - 0.5 - np.where(np.isfinite(unsampled), unsampled, 0.0) * noise_multiplier**2
+    delta = law.mu_upper_cdf(cutoff) - np.exp(epsilon + law.mu_lower_log_cdf(cutoff))
+    beyond = -np.expm1(epsilon) if sign > 0 else np.zeros_like(epsilon)
+    delta = np.clip(np.where(np.isfinite(unsampled), delta, beyond), 0.0, 1.0)
+    return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(step, lower, upper, delta)
 
 
 def fixed_size_gaussian_loss(

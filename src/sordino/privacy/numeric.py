@@ -23,6 +23,8 @@ from sordino.types import Event, Relation
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
+    from sordino.privacy.repeated import RepeatedLoss
+
 _LONGEST_LATTICE = 400_000
 
 
@@ -35,12 +37,12 @@ def compose_losses(leaves: Counter[Event], relation: Relation) -> PrivacyLossDis
     """The privacy loss of all leaves together, on the finest lattice that fits."""
     if len(leaves) == 1 and isinstance(leaf := next(iter(leaves)), DiscreteNoise) and leaf.law in _ALPHA_LAWS:
         # Alone on its own lattice, discrete Laplace noise is accounted without rounding.
-        return _repeat(_alpha_lattice_loss(leaf), leaves[leaf])
+        return _alpha_lattice_loss(leaf).times(leaves[leaf])
     step = lattice_step(leaves)
     # Far in a tail the library's bounds overflow to infinity, which it handles.
     with np.errstate(over="ignore", invalid="ignore"):
         try:
-            parts = [_repeat(leaf_loss(leaf, relation, step), count) for leaf, count in leaves.items()]
+            parts = [leaf_loss(leaf, relation, step).times(count) for leaf, count in leaves.items()]
             return reduce(lambda left, right: left.compose(right), parts)
         except OverflowError:
             parts_of_all = [part for leaf in leaves for part in parts_of(leaf)]
@@ -83,11 +85,6 @@ def _sampled_range(leaf: Event) -> float:
     return float(np.logaddexp(math.log1p(-q), math.log(q) + unsampled))
 
 
-def _repeat(loss: PrivacyLossDistribution, count: int) -> PrivacyLossDistribution:
-    surely_infinite = loss.get_delta_for_epsilon(math.inf) >= 1  # the library cannot compose it
-    return loss if count == 1 or surely_infinite else loss.self_compose(count)
-
-
 def loss_range(leaf: Event) -> float:
     """The largest privacy loss of one release, but for a negligible probability: a lattice may end there."""
     match leaf:
@@ -123,8 +120,14 @@ def _mean_loss(leaf: Event) -> float:
 
 
 @lru_cache(maxsize=8)
-def leaf_loss(leaf: Event, relation: Relation, step: float) -> PrivacyLossDistribution:
-    """The privacy loss distribution of one release."""
+def leaf_loss(leaf: Event, relation: Relation, step: float) -> RepeatedLoss:
+    """The privacy loss of one release, ready to be repeated."""
+    from sordino.privacy.repeated import RepeatedLoss
+
+    return RepeatedLoss(_loss_of(leaf, relation, step))
+
+
+def _loss_of(leaf: Event, relation: Relation, step: float) -> PrivacyLossDistribution:
     from sordino.privacy import loss
 
     match leaf:
@@ -150,7 +153,9 @@ def leaf_loss(leaf: Event, relation: Relation, step: float) -> PrivacyLossDistri
 _ALPHA_LAWS = ("tdl", "discrete-laplace")
 
 
-def _alpha_lattice_loss(event: DiscreteNoise) -> PrivacyLossDistribution:
+@lru_cache(maxsize=8)
+def _alpha_lattice_loss(event: DiscreteNoise) -> RepeatedLoss:
+    from sordino.privacy.repeated import RepeatedLoss
     from sordino.privacy.tdl import tdl_loss
 
     if event.law == "tdl":
@@ -158,7 +163,13 @@ def _alpha_lattice_loss(event: DiscreteNoise) -> PrivacyLossDistribution:
     else:  # untruncated: cut where the tail is far below any delta, and the cut is counted as infinite loss
         (alpha,) = event.parameters
         m = max(k for k, _ in event.shifts) + math.ceil(80 / alpha)
-    return tdl_loss(int(m), alpha, event.shifts)
+    return RepeatedLoss(tdl_loss(int(m), alpha, event.shifts))
+
+
+def forget_losses() -> None:
+    """Empty the caches."""
+    leaf_loss.cache_clear()
+    _alpha_lattice_loss.cache_clear()
 
 
 def _discrete_loss(event: DiscreteNoise, step: float) -> PrivacyLossDistribution:

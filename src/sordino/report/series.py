@@ -38,6 +38,8 @@ QUANTITIES = (
     *(Quantity(key, label.capitalize(), log=True) for key, label, _ in MEASURES if key not in ("accuracy",)),
     Quantity("epsilon", "Epsilon spent"),
     Quantity("step_size", "Server step size"),
+    Quantity("training_loss", "Training loss of the clients, with noise"),
+    Quantity("gradient_norm", "Mean gradient norm of the clients, with noise"),
     Quantity("mean_norm", "Mean norm of an update, before it is bounded", on_records=True),
     Quantity("clipped_share", "Updates that were shortened", "%", 100.0, on_records=True),
     Quantity("signal_to_noise", "Signal to noise of a round", on_records=True),

@@ -80,7 +80,7 @@ class Program:
         return jax.vmap(of_members, in_axes=(None, 0))(self.rules, self.keys)
 
     def advance(self, state: RoundState, start: int, stop: int) -> tuple[RoundState, RoundInfo]:
-        """Rounds [start, stop) of all points; diagnostics have the points as first axis, but for a transcript."""
+        """Start rounds [start, stop) of all points; `fetched` waits for their diagnostics."""
         given = (self.rules, self._task.records, state, self.keys)
         if self._spec.transcript:
             state, each = run_rounds(*given, jnp.int32(start), spec=self._spec, rounds=stop - start)
@@ -88,11 +88,15 @@ class Program:
             info = info._replace(transcript=jax.tree.map(np.asarray, each.transcript))
         else:
             state, info = advance(*given, jnp.int32(start), jnp.int32(stop), spec=self._spec)
+        return state, info
+
+    def fetched(self, info: RoundInfo) -> RoundInfo:
+        """Diagnostics on the host, with the points as first axis, but for a transcript."""
         axes = 2 if self._spec.stacked else 0
         flat = jax.tree.map(
             lambda leaf: np.asarray(leaf).reshape(-1, *leaf.shape[axes:]), info._replace(transcript=None)
         )
-        return state, flat._replace(transcript=info.transcript)
+        return flat._replace(transcript=info.transcript)
 
     def models(self, state: RoundState) -> jax.Array:
         """The models of all points as flat vectors, a row each."""

@@ -157,13 +157,16 @@ class _Training:
         options = self._session.options
         for store in self._stores.values():
             store.enter(stop)
-        state, info = self._program.advance(self._state, start, stop)
+        state, running = self._program.advance(self._state, start, stop)
+        # The device is still at it: what these rounds will have cost is found meanwhile.
+        epsilons = {number: spent(stop, point) for number, point in self._points.items()}
         models = self._program.models(state)
         measured = self._program.measure(models)
+        info = self._program.fetched(running)
         for number, place in self._places.items():
             own = jax.tree.map(lambda leaf, place=place: leaf[place], info._replace(transcript=None))
             require_bounded(self._points[number], own, start, stop)
-            self._history[number].append(metrics_row(stop, measured[place], own, self._points[number]))
+            self._history[number].append(metrics_row(stop, measured[place], epsilons[number], own))
             if number in self._stores:
                 self._stores[number].append_metrics(self._history[number][-1])
         if options.iterates:
@@ -179,7 +182,7 @@ class _Training:
         """Write the checkpoint if it is time; always, if asked to, at the end, at the deadline and after Ctrl-C."""
         over = self.done == self._block.rounds
         rows = [[row for row in history if row["round"] <= self.done] for history in self._rows]
-        self._checkpoint.save(self.done, _without_memories(self._state) if over else self._state, rows, last=last)
+        self._checkpoint.save(self.done, without_memories(self._state) if over else self._state, rows, last=last)
 
     def finished(self) -> dict[int, Run]:
         """The runs, and their folders complete."""
@@ -223,6 +226,6 @@ class _Training:
         return Checkpoint(path, identity(), every=None if options.deadline is None else 0.0)
 
 
-def _without_memories(state: RoundState) -> RoundState:
+def without_memories(state: RoundState) -> RoundState:
     """The state after the last round, without what clients remember: it may be most of a file, and nobody needs it."""
     return state._replace(clients=jax.tree.map(jnp.zeros_like, state.clients))

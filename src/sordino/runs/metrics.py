@@ -3,34 +3,34 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import math
 import platform
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
 
 import sordino
 from sordino.errors import InvalidInput, SordinoError
-from sordino.privacy.accountants import account_of, epsilon_of
+from sordino.privacy.accountants import accounted
 from sordino.rounds.engine import RoundInfo
 from sordino.runs.point import Point, Row
-from sordino.types import Event, Relation
+
+Spent: TypeAlias = dict[str, float | str]  # epsilon, and its meaning
 
 
-def metrics_row(rounds: int, measured: dict[str, float], info: RoundInfo, point: Point) -> Row:
+def metrics_row(rounds: int, measured: dict[str, float], spent: Spent, info: RoundInfo) -> Row:
     """One line of metrics, from means over the rounds. Everything computed on private data is under "not_private"."""
     ratio = float(info.signal_to_noise)
     of_the_method = {} if info.server is None else info.server._asdict()
     return {
         "round": rounds,
         **measured,
-        **spent(rounds, point),
+        **spent,
         **{name: float(value) for name, value in of_the_method.items()},
         "not_private": {
             "participants": float(info.participants),
@@ -42,18 +42,13 @@ def metrics_row(rounds: int, measured: dict[str, float], info: RoundInfo, point:
     }
 
 
-def spent(rounds: int, point: Point) -> dict[str, float | str]:
+def spent(rounds: int, point: Point) -> Spent:
     """epsilon after so many rounds against the observer who is promised something, and its meaning; "inf" for JSON."""
     resolved, relation = point.answer, point.plan.relation
     total = resolved.certificate.total(resolved.promised)
-    epsilon, accountant = _accounted(resolved.event_for(resolved.promised, rounds), total.delta, relation)
+    epsilon, accountant = accounted(resolved.event_for(resolved.promised, rounds), total.delta, relation)
     so_far = dataclasses.replace(total, accountant=accountant)
     return {"epsilon": epsilon if math.isfinite(epsilon) else "inf", "epsilon_of": so_far.whose}
-
-
-@functools.lru_cache(maxsize=10_000)  # points that differ in learning rates or seeds ask the same
-def _accounted(event: Event, delta: float, relation: Relation) -> tuple[float, str]:
-    return epsilon_of(event, delta, relation), account_of(event, relation).accountant
 
 
 def require_bounded(point: Point, info: RoundInfo, start: int, stop: int) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from sordino.algorithms.records import RecordMethod
 from sordino.errors import require
 from sordino.planning import Plan, ResolvedPlan
+from sordino.programs import keep_programs
 from sordino.rounds.arithmetic import require_sound_arithmetic
 from sordino.runs.blocks import make_blocks
 from sordino.runs.constants import with_warnings
@@ -103,6 +104,7 @@ def _run(
     on_share: SweepProgress | None = None,
     finished: Callable[[int, Run], None] | None = None,
 ) -> list[Run]:
+    keep_programs()
     require_scalar_loss(task)
     for bound in sorted({bound for point in points if (bound := feature_bound_of(point.plan)) is not None}):
         warn_of_features(task, bound)

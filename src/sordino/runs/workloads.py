@@ -1,19 +1,19 @@
-"""Workloads whose speed is measured: one round of DP-FedAvg, by the engine and by a plain Python loop over clients.
+"""Workloads whose speed is measured: rounds of DP-FedAvg, by the engine, by a plain loop over clients, and as a run.
 
 A workload is data: how many clients, how much each holds, which model, how much local work. Records are random, from a
-seed, since speed does not depend on what they say. The three with names are Sordino's own choices of shape, for
-comparing Sordino with itself and with a plain loop; they are no public benchmark.
+seed, since speed does not depend on what they say. Their shapes are our choice, for comparing Sordino with itself and
+with a plain loop; they are no public benchmark.
 """
 
 from __future__ import annotations
 
 import functools
-import resource
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import jax
@@ -26,14 +26,20 @@ from sordino.data import FederatedData
 from sordino.errors import InvalidInput
 from sordino.keys import key_of
 from sordino.models import get
-from sordino.planning import Rules, plan
+from sordino.planning import Plan, Rules, plan
+from sordino.privacy.accountants import forget_accounts
 from sordino.rounds import engine
 from sordino.rounds.engine import ProgramSpec, RoundState, Shared, run_client, run_rounds
-from sordino.runs.setup import choose_chunk, initial_state, spec_of
+from sordino.runs.blocks import Program, make_blocks
+from sordino.runs.memory import peak_mib
+from sordino.runs.point import Point
+from sordino.runs.setup import choose_chunk, initial_state, segments, spec_of, usual_interval
+from sordino.runs.sweep import simulate
 from sordino.tasks import Records, Task
 from sordino.types import Key
 
 TIMED = 5  # rounds, of which the median counts
+LONG = 20.0  # seconds of rounds, after which fewer are timed
 
 
 @dataclass(frozen=True)
@@ -49,12 +55,31 @@ class Workload:
     cohort: int
     local_steps: int
     batch_size: int | None = None
+    local_lr: float = 0.01
+    run: tuple[int, int | None] | None = None  # rounds of a whole run that is timed too, and how often it evaluates
+
+    def plan(self, rounds: int = 1, sampler: str | None = None) -> Plan:
+        """One update of each client, clipped to 1, summed with noise of standard deviation 1, divided by the cohort."""
+        method = fedavg(
+            local_steps=self.local_steps,
+            local_lr=self.local_lr,
+            bound=clip(1.0),
+            batch_size=self.batch_size,
+            message="difference",
+            server_lr=1.0,
+        )
+        everybody = self.cohort == self.clients
+        cohort, z = ("full", 1.0) if everybody else (f"fixed:{self.cohort}", 0.5)  # noise over sensitivity
+        return plan(method, rounds=rounds, cohort=cohort, noise_multiplier=z, sampler=sampler)
 
 
 WORKLOADS = {
-    "w1": Workload("logistic regression, many clients", "logistic", 3000, 20, (28, 28, 1), 10, 600, 20),
-    "w2": Workload("small CNN, many clients", "cnn", 1000, 60, (28, 28, 1), 10, 100, 5),
-    "w3": Workload("MLP bound by matrix products", "mlp:300,300", 50, 1200, (28, 28, 1), 10, 25, 5, 256),
+    "w1": Workload(
+        "logistic regression, many clients", "logistic", 3000, 20, (784,), 10, 600, 20, None, 0.15, (200, None)
+    ),
+    "w2": Workload("small CNN, many clients", "cnn", 1000, 60, (28, 28, 1), 10, 1000, 10, None, 0.05),
+    "w3": Workload("MLP bound by matrix products", "mlp:300,300", 50, 1200, (784,), 10, 25, 20, 256, 0.2),
+    "tiny": Workload("rounds of ten clients", "logistic", 10, 20, (784,), 10, 10, 1, None, 0.1, (300, 3)),
 }
 
 
@@ -92,13 +117,12 @@ def random_task(workload: Workload, seed: int = 0) -> Task:
 def prepare(workload: Workload, *, rounds: int = 1, seed: int = 0, sampler: str | None = None) -> Prepared:
     """Plan, make the data and compile: what a run does before its first round; `sampler` is that of the noise."""
     task = random_task(workload, seed)
-    method = fedavg(local_steps=workload.local_steps, local_lr=0.01, bound=clip(1.0), batch_size=workload.batch_size)
-    planned = plan(method, rounds=rounds, cohort=f"fixed:{workload.cohort}", noise_multiplier=1.0, sampler=sampler)
+    planned = workload.plan(rounds, sampler)
     resolved = planned.resolve(task.population)
     chunk = choose_chunk(task, planned)
     spec = spec_of(planned, resolved, task, chunk=chunk)
     key = key_of(seed)
-    state = initial_state(method, task, key)
+    state = initial_state(planned.method, task, key)
     fixed = (resolved.rules, jax.block_until_ready(task.records), state, key)
     started = time.perf_counter()
     compiled = run_rounds.lower(*fixed, jnp.int32(0), spec=spec, rounds=rounds).compile()
@@ -112,10 +136,13 @@ def prepare(workload: Workload, *, rounds: int = 1, seed: int = 0, sampler: str 
 
 
 def measure(workload: Workload, seed: int = 0) -> dict[str, Any]:
-    """Seconds of a round, after one that does not count, and the peak memory; a plain loop over clients beside it."""
+    """Seconds of a round, after one that does not count, and the peak memory; a plain loop over clients beside it.
+
+    Where the workload names a run, also what a whole run takes beside its rounds.
+    """
     program = prepare(workload, seed=seed)
     round_seconds = _median_seconds(program.run)
-    peak = _peak_mib()  # of the engine: the loop comes after
+    peak = peak_mib()  # of the engine: the loop comes after
     loop_seconds = _median_seconds(program.loop)
     return {
         "s_per_round": round_seconds,
@@ -125,24 +152,55 @@ def measure(workload: Workload, seed: int = 0) -> dict[str, Any]:
         "loop_over_engine": loop_seconds / round_seconds,
         "parameters": program.d,
         "chunk": program.chunk,
+        **({} if workload.run is None else time_of_run(workload, seed)),
     }
 
 
+def time_of_run(workload: Workload, seed: int = 0, repetitions: int = 3) -> dict[str, float]:
+    """Seconds of a whole run with its folder, and of its rounds alone; the least of a few, everything compiled.
+
+    What a run does beside its rounds is evaluation, accounts, ledger, metrics and the other files of its folder.
+    """
+    assert workload.run is not None
+    rounds, every = workload.run
+    task, planned = random_task(workload, seed), workload.plan(rounds)
+    point = Point(planned, seed, planned.resolve(task.population))
+    (block,) = make_blocks([point], task)
+    program = Program(block, [point], task)
+    stretches = segments(0, rounds, every or usual_interval(rounds))
+
+    def rounds_alone() -> None:
+        state = program.initial()
+        for start, stop in stretches:
+            state, info = program.advance(state, start, stop)
+            program.fetched(info)
+        jax.block_until_ready(state)
+
+    def whole() -> None:
+        forget_accounts()
+        with TemporaryDirectory() as folder:
+            simulate(planned, task, seed=seed, evaluate_every=every, folder=Path(folder) / "run")
+
+    seconds: dict[str, list[float]] = {"rounds": [], "run": []}
+    for repetition in range(repetitions + 1):
+        for name, work in (("rounds", rounds_alone), ("run", whole)):
+            started = time.perf_counter()
+            work()
+            if repetition:
+                seconds[name].append(time.perf_counter() - started)
+    run_s, rounds_s = min(seconds["run"]), min(seconds["rounds"])
+    return {"run_rounds": rounds, "run_s": run_s, "rounds_s": rounds_s, "beside_rounds": max(0.0, 1 - rounds_s / run_s)}
+
+
 def _median_seconds(run: Callable[[int], RoundState]) -> float:
-    """The median over rounds, after a first one in which caches are filled."""
+    """The median over rounds, after a first one in which caches are filled; of fewer where they are long."""
     run(0)
-    times = []
-    for k in range(1, TIMED + 1):
+    times: list[float] = []
+    while len(times) < TIMED and sum(times) < LONG:
         started = time.perf_counter()
-        run(k)
+        run(len(times) + 1)
         times.append(time.perf_counter() - started)
     return median(times)
-
-
-def _peak_mib() -> float:
-    """Peak resident memory of this process so far."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
 
 
 @functools.partial(jax.jit, static_argnames="spec")

@@ -108,6 +108,14 @@ def claim_of_norm_ec(epsilon: float, delta: float, messages: int, relation: Rela
     )
 
 
+def claim_of_eq_5(epsilon: float, delta: float, rounds: int, q: float, relation: Relation, true_epsilon: float) -> str:
+    """Paper 3's eq. (5) with this q."""
+    return (
+        f"The noise of equation (5) with q = {q:g} is claimed to give epsilon = {epsilon:g} at delta = {delta:g} for "
+        f"{rounds} rounds. This is false: under {relation}, epsilon is {format_epsilon(true_epsilon)}."
+    )
+
+
 # --- Warnings of certificates ----------------------------------------------------------------------------------------
 
 

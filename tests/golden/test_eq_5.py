@@ -1,0 +1,58 @@
+"""Paper 3's equation (5), by name: its noise, and what a certificate says of it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+import sordino as so
+from sordino.errors import InvalidInput
+from sordino.privacy.published import fedavg_eq_5
+from sordino.tasks import Population
+from sordino.types import Observer
+
+ASKED = {"rounds": 200, "cohort": "poisson:0.2", "epsilon": 5.0, "delta": 1e-5, "sampler": "float32"}
+
+
+def resolved(**options):
+    method = so.fedavg(local_steps=1, local_lr=0.1, bound=so.clip(2.0))
+    return so.plan(method, **(ASKED | {"calibration": "eq-5", "q": 1.0} | options)).resolve(Population(50, 3000))
+
+
+def test_the_noise_is_that_of_the_formula():
+    """sigma of the average over r = 600 of n = 3000: C sqrt(q K log(1/delta)) / (n epsilon)."""
+    sigma = 2.0 * math.sqrt(200 * math.log(1e5)) / (3000 * 5.0)
+    assert resolved().mechanism.noise_std == pytest.approx(600 * sigma, rel=1e-12)
+    assert fedavg_eq_5(4.0, 200, 0.2, 5.0, 1e-5) == pytest.approx(2 * fedavg_eq_5(1.0, 200, 0.2, 5.0, 1e-5))
+
+
+@pytest.mark.parametrize(("q", "epsilon", "false"), [(1.0, 7.80, True), (3.0, 3.84, False)])
+def test_the_certificate_says_what_it_gives(q, epsilon, false):
+    certificate = resolved(q=q).certificate
+    total = certificate.total(Observer.MODEL_USER)
+    assert total.epsilon == pytest.approx(epsilon, abs=0.05)
+    assert ("no-valid-guarantee" in {warning.code for warning in certificate.warnings}) == false
+
+
+def test_under_replace_one_the_same_noise_gives_more():
+    one, other = (resolved(relation=relation) for relation in ("add-remove", "replace-one"))
+    assert float(one.mechanism.noise_std) == pytest.approx(float(other.mechanism.noise_std))
+    epsilons = [each.certificate.total(Observer.MODEL_USER).epsilon for each in (one, other)]
+    assert epsilons[1] > 1.5 * epsilons[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"q": None}, "q"),
+        ({"q": 0.0}, "q"),
+        ({"calibration": "numeric"}, "q"),
+        ({"trust": "local", "cohort": "full", "sampler": None}, "trust"),
+        ({"epsilon": None, "noise_multiplier": 1.0}, "calibration"),
+    ],
+)
+def test_what_cannot_be_asked_for(options, field):
+    with pytest.raises(InvalidInput) as caught:
+        resolved(**options)
+    assert caught.value.field == field
