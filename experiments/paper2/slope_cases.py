@@ -254,3 +254,6 @@ CASES = (
     ),
     Case("Theorem 2.2, convex: MB-SGD, hinge loss", HINGE, SGD, BALL, sgd_envelope, BASE, VALUES, CONVEX),
 )
+
+# Why a slope is not the theorem's, by the beginning of the case's name and the quantity.
+WHY: dict[tuple[str, str], str] = {}

@@ -4,7 +4,7 @@ Each case of `slope_cases` is a problem with a known minimiser. One of n, M, d a
 of log excess risk against its logarithm, with its 95 % interval, stands beside the theorem's. Then the rounds that
 Noisy MB-SGD and its accelerated form need to reach the same risk with the same total privacy. Writes
 results/paper2/slopes.json and figures, after each row: rows that are not made again stay, with the commit that made
-them. With words, only the cases with one of them in their names run, and the comparison of rounds for the word rounds.
+them. With words, only rows with one of them in "case, quantity" run, and the comparison of rounds for the word rounds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from scipy import stats
 
 import sordino as so
 from experiments.paper2.hospitals import ROOT
-from experiments.paper2.slope_cases import CASES, DELTA, MU, SGD, Case, Chosen, D, L, Setting
+from experiments.paper2.slope_cases import CASES, DELTA, MU, SGD, WHY, Case, Chosen, D, L, Setting
 from sordino.data import linear_problem
 from sordino.experiments.provenance import provenance
 from sordino.models import linear
@@ -190,6 +190,27 @@ def row_of(case: Case, name: str, made_at: str) -> dict[str, Any]:
     }
 
 
+def note_of(rows: list[dict[str, Any]]) -> str:
+    """Which slopes hold the exponent of the theorem, or of its bound with logarithms, in their interval."""
+
+    def agrees(row: dict[str, Any], with_logarithms: bool) -> bool:
+        other = row["with_logarithms"] if with_logarithms else row["paper"]
+        return bool(abs(row["mean"] - other) <= row["ci95"])
+
+    plain = [row for row in rows if agrees(row, with_logarithms=False)]
+    only_logarithms = [row for row in rows if row not in plain and agrees(row, with_logarithms=True)]
+    rest = [row for row in rows if row not in plain and row not in only_logarithms]
+    text = f"{len(plain)} of {len(rows)} slopes hold the theorem's exponent in their 95 % interval, and "
+    text += f"{len(only_logarithms)} more that of its bound with the noise that was added. Not so: "
+    return text + "; ".join(f"{row['row']}, {row['column']} ({_why(row)})" for row in rest) + "."
+
+
+def _why(row: dict[str, Any]) -> str:
+    told = f"{row['mean']:.2f} +- {row['ci95']:.2f}"
+    reasons = [reason for (case, name), reason in WHY.items() if row["row"].startswith(case) and name == row["column"]]
+    return ": ".join([told, *reasons])
+
+
 def plot(rows: list[dict[str, Any]]) -> None:
     """Excess risk over each quantity, a row a case."""
     names = list(dict.fromkeys(row["row"] for row in rows))
@@ -244,7 +265,8 @@ def main(words: list[str]) -> None:
     def write() -> None:
         rows = [done[case.name, name] for case in CASES for name in case.values if (case.name, name) in done]
         made["earlier_commits"] = sorted({row["commit"] for row in rows} - {made["commit"]})
-        RESULT.write_text(json.dumps(result | {"rows": rows, "rounds": before["rounds"]}, indent=1) + "\n")
+        found = result | {"rows": rows, "rounds": before["rounds"], "note": note_of(rows)}
+        RESULT.write_text(json.dumps(found, indent=1) + "\n")
         plot([row for row in rows if "values" in row])
 
     for name in (
@@ -254,7 +276,7 @@ def main(words: list[str]) -> None:
         "d",
     ):  # the quantities in turn, so that a run that is stopped has some of each case
         for case in CASES:
-            if name in case.values and (not words or any(word in case.name for word in words)):
+            if name in case.values and (not words or any(word in f"{case.name}, {name}" for word in words)):
                 done[case.name, name] = row_of(case, name, made["commit"])
                 print(json.dumps(done[case.name, name]), flush=True)
                 write()

@@ -53,6 +53,7 @@ class NormFedAvg(NamedTuple):
     methods=("fedavg",),
     sets={"algorithm.local_lr": "eta", "algorithm.server_lr": "beta", "algorithm.local_steps": "E"},
     reads={"K": "run.rounds", "s": "privacy.levels"},
+    needs={"bound.normalize": 1.0},
 )
 def theorem_2(
     *,

@@ -28,9 +28,8 @@ SETS = {
     "algorithm.local_lr": "eta",
     "algorithm.server_lr": "eta",
     "run.rounds": "K",
-    "bound.clip": "C",
-    "bound.normalize": "C",
 }
+CLIP, NORMALIZE = {"bound.clip": "C"}, {"bound.normalize": "C"}
 READS = {"E": "algorithm.local_steps"}
 FEDAVG = ("fedavg",)
 
@@ -91,7 +90,7 @@ def _initialization(C_hat: float, L: float, distance: float, gamma: float, rho: 
     return C_hat * (L * distance**2 / gamma + gamma / L) * rho
 
 
-@rule(3, "Theorem 2", erratum=OPEN_Q, methods=FEDAVG, sets=SETS, reads=READS)
+@rule(3, "Theorem 2", erratum=OPEN_Q, methods=FEDAVG, sets=SETS | CLIP, reads=READS)
 def theorem_2(
     *,
     rho: Rho,
@@ -117,7 +116,7 @@ def theorem_2(
     return Steps(rho / (2 * alpha * L), K, C_hat * E, A, 1.5 * E / alpha * mean_gap * rho)
 
 
-@rule(3, "Theorem 4", erratum=OPEN_Q, methods=FEDAVG, sets=SETS, reads=READS)
+@rule(3, "Theorem 4", erratum=OPEN_Q, methods=FEDAVG, sets=SETS | NORMALIZE, reads=READS)
 def theorem_4(
     *,
     rho: Rho,
@@ -152,7 +151,7 @@ def _any_rounds(
     return gamma / (C_hat * L * E * K * rho), 2 * gamma / (C_hat * K * rho)
 
 
-@rule(3, "Theorem 5", erratum=OPEN_Q, methods=FEDAVG, sets=SETS, reads=READS | {"K": "run.rounds"})
+@rule(3, "Theorem 5", erratum=OPEN_Q, methods=FEDAVG, sets=SETS | CLIP, reads=READS | {"K": "run.rounds"})
 def theorem_5(
     *,
     rho: Rho,
@@ -175,7 +174,7 @@ def theorem_5(
     return Steps(eta, K, C_hat * E, _initialization(C_hat, L, distance, gamma, rho), a * (1 + a) * mean_gap)
 
 
-@rule(3, "Theorem 6", erratum=OPEN_Q, methods=FEDAVG, sets=SETS, reads=READS | {"K": "run.rounds"})
+@rule(3, "Theorem 6", erratum=OPEN_Q, methods=FEDAVG, sets=SETS | NORMALIZE, reads=READS | {"K": "run.rounds"})
 def theorem_6(
     *,
     rho: Rho,
