@@ -25,12 +25,22 @@ def provenance(command: str, commit: str | None = None) -> Result:
 
 
 def commit_of_the_code() -> str:
-    """The commit of the folder that holds this code, "-dirty" if files are changed; "unknown" without git."""
-    describe = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    """The commit of the folder that holds this code, "-dirty" if code is changed; "unknown" without git.
+
+    What a run writes, results/ and docs/, is no code.
+    """
     try:
-        done = subprocess.run(describe, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+        commit = _git("rev-parse", "HEAD")
+        changed = _git(
+            "status", "--porcelain", "--untracked-files=no", "--", ":/", ":(top,exclude)results", ":(top,exclude)docs"
+        )
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
+    return f"{commit}-dirty" if changed else commit
+
+
+def _git(*words: str) -> str:
+    done = subprocess.run(["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
     return done.stdout.strip()
 
 
