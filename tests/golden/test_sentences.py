@@ -13,13 +13,13 @@ from pathlib import Path
 from sordino.privacy import wording
 from sordino.privacy.guarantee import Certificate, Guarantee
 from sordino.privacy.sampling import Poisson
-from sordino.privacy.wording import caveats
+from sordino.privacy.wording import calculations, caveats
 from sordino.types import Draws, Observer, Relation, SeedOrigin, Unit
 
 FILE = Path(__file__).parent / "sentences.txt"
 SERVER, USER = Observer.SERVER, Observer.MODEL_USER
 
-# Arguments of every public function of `caveats`; several examples where the sentence has several forms.
+# Arguments of every public function of `caveats` and `calculations`; several examples where the sentence has several forms.
 CAVEATS: dict[str, list[tuple[tuple, dict]]] = {
     "assume_sampling_hidden": [((Poisson(0.1), USER), {})],
     "assume_record_samplings_hidden": [((SERVER,), {})],
@@ -203,8 +203,9 @@ def _is_reason(name: str, text: object) -> bool:
 def public_caveats() -> dict[str, object]:
     return {
         name: value
-        for name, value in vars(caveats).items()
-        if (inspect.isfunction(value) and value.__module__ == caveats.__name__ and not name.startswith("_"))
+        for module in (caveats, calculations)
+        for name, value in vars(module).items()
+        if (inspect.isfunction(value) and value.__module__ == module.__name__ and not name.startswith("_"))
         or isinstance(value, wording.Warning)
         or (isinstance(value, str) and name.startswith("ASSUME"))
     }
