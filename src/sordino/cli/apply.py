@@ -94,7 +94,7 @@ def export_command(
 
     trained = load_run(run).model
     path = out or Path(Path(run).resolve().name + SUFFIXES[format])
-    wanted = Path(SUFFIXES[format]).suffix
+    wanted = "." + SUFFIXES[format].rpartition(".")[2]  # Path(".onnx") is a name without a suffix
     require(path.suffix == wanted, "out", str(path), f"a file of format {format.value} ends in {wanted}")
     _require_new(path)
     contents = _exported(trained, format)
