@@ -172,3 +172,12 @@ def test_a_plan_says_how_far_it_is_from_minimax(written, run) -> None:
     assert plan["distance_to_minimax"] == pytest.approx(plan["risk_bound"] / plan["minimax"])
     some = json.loads(run("plan", path, "--set", "run.cohort=unreliable:2-4", "--json").stdout)
     assert "minimax" not in some
+
+
+def test_a_key_that_is_a_word_for_other_methods_stays_one(written) -> None:
+    """step_size is a number for noisy_mb_sgd, which a rule may give, and one of two words for scaffold."""
+    text = (
+        '[task]\nname = "synthetic"\n[algorithm]\nname = "scaffold"\nlocal_steps = 2\nlocal_lr = 0.5\n'
+        'step_size = "corrected"\n[bound]\nclip = 1.0\n[run]\nrounds = 3\n[privacy]\nmechanism = "none"\n'
+    )
+    assert load_config(written(text)).file.algorithm.step_size == "corrected"

@@ -41,7 +41,8 @@ class Resolved:
 
 def resolve_rules(values: Values, source: Source) -> tuple[Values, tuple[Resolved, ...]]:
     """The file with numbers in the place of rules."""
-    places = [place for place in _settable() if isinstance(_value(values, place), str)]
+    method = _value(values, ("algorithm", "name"))
+    places = [place for place in _settable(method) if isinstance(_value(values, place), str)]
     given = values.get("rules", {})
     if not isinstance(given, dict):
         return values, ()  # the schema says what is wrong
@@ -93,9 +94,10 @@ def takes_list(name: str) -> bool:
     return name == FROM_DATA or any(kind.startswith("list") for kind in kinds)
 
 
-def _settable() -> Iterator[tuple[str, ...]]:
-    """The keys that a rule may give."""
-    return (tuple(place.split(".")) for place in dict.fromkeys(key for rule in RULES.values() for key in rule.sets))
+def _settable(method: object) -> Iterator[tuple[str, ...]]:
+    """The keys that a rule about a method may give. Of another method such a key may be a word, as step_size is."""
+    fitting = (rule for rule in RULES.values() if method in rule.methods)
+    return (tuple(place.split(".")) for place in dict.fromkeys(key for rule in fitting for key in rule.sets))
 
 
 def _rule_for(values: Values, place: tuple[str, ...], source: Source) -> Rule:
@@ -107,12 +109,10 @@ def _rule_for(values: Values, place: tuple[str, ...], source: Source) -> Rule:
         kind = "strongly-convex" if _value(values, ("algorithm", "mu")) else "convex"
         found = [rule for rule in fitting if f"{written}-{kind}" in (rule.name, rule.short_name)]
     at = source.place(place[0], place[1], name=f"[{'.'.join(place[:-1])}] {place[-1]}")
-    several = found or fitting
-    remedy = (
-        "must be a number, or " + ("one of " if len(several) > 1 else "") + ", ".join(rule.name for rule in several)
-    )
     if len(found) != 1:
-        raise InvalidInput(at, written, remedy if several else f"must be a number: no rule of {method} gives it")
+        several = found or fitting
+        names = ("one of " if len(several) > 1 else "") + ", ".join(rule.name for rule in several)
+        raise InvalidInput(at, written, f"must be a number, or {names}")
     return found[0]
 
 
