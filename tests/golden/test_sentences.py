@@ -19,7 +19,7 @@ from sordino.types import Draws, Observer, Relation, SeedOrigin, Unit
 FILE = Path(__file__).parent / "sentences.txt"
 SERVER, USER = Observer.SERVER, Observer.MODEL_USER
 
-# Arguments of every public function of `caveats` and `calculations`; several examples where the sentence has several forms.
+# Arguments of every public function of `caveats` and `calculations`; several where a sentence has several forms.
 CAVEATS: dict[str, list[tuple[tuple, dict]]] = {
     "assume_sampling_hidden": [((Poisson(0.1), USER), {})],
     "assume_record_samplings_hidden": [((SERVER,), {})],
