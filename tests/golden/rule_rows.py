@@ -26,6 +26,10 @@ GAMMA_0 = 20 * (1 + 4 * 9) / (4 * 16)  # d (1 + 4 m^2) / (4 s^2), d = 20, m = 3,
 SPREAD_0 = sqrt(1 + 11.5625 / 5)
 C_4 = max(4, 2 + 23 * (10 - 5) / (5 * 9), 64 * 10 * 4 / (5 * 9))  # n = 10, r = 5: 56.89
 GROWTH = 15 * exp(0.25) * 2  # rho = 2
+EPSILON_0 = 5 / (8 * sqrt(2 * 50 * log(1e3)))
+DELTA_1 = 200 + GROWTH * 8 * 10 / 500
+TDL_3 = [exp(-EPSILON_0 / DELTA_1 * abs(y)) for y in range(-3, 4)]
+TAIL = sum(TDL_3[-2:]) / sum(TDL_3)  # P(Y > 1): what a shift by 2 moves out of the support
 TDL = {-1: exp(-0.5), 0: 1.0, 1: exp(-0.5)}  # m = 1, alpha = 0.5: weights of the noise
 
 PAPER_0 = {
@@ -72,6 +76,18 @@ PAPER_0 = {
             "cpsgd_bits": 25 * 10_000 * ceil(log2(1 + 100 / 25)),
         },
         [({"rho": 0.9}, "rho"), ({"n": 19}, "n")],
+    ),
+    "paper0-corollary-3.1-noise": Row(
+        {"d": 100, "s": 8, "n": 500, "rho": 2.0, "K": 50, "epsilon": 5.0, "delta": 1e-3},
+        {
+            "mu": GROWTH / 500,
+            "epsilon_0": EPSILON_0,
+            "alpha": EPSILON_0 / DELTA_1,
+            "m": 3,  # -log(1 - (e^alpha - 1) 2.61631) / alpha = 2.6167
+            "bits": 5,  # 2 (8 + 3) + 1 = 23 values
+            "delta": 1 - (1 - TAIL) ** 100,  # every coordinate moves by 2, the whole part of 2.616: near 1
+        },
+        [({"n": 19}, "n"), ({"delta": 1.0}, "delta"), ({"epsilon": 5e4}, "epsilon")],
     ),
 }
 

@@ -56,3 +56,12 @@ def test_what_cannot_be_asked_for(options, field):
     with pytest.raises(InvalidInput) as caught:
         resolved(**options)
     assert caught.value.field == field
+
+
+def test_equation_3_of_paper_4_is_the_same_formula():
+    """DP-SGD with B of n = 600 of 3000 workers: variance Phi^2 c B^2 K log(1/delta) / (n epsilon)^2, on the sum."""
+    method = so.dp_sgd(server_lr=0.1, bound=so.smoothed_normalize(0.01))
+    found = so.plan(method, **(ASKED | {"calibration": "eq-5", "q": 2.0})).resolve(Population(50, 3000))
+    variance = 2.0 * 600**2 / 3000**2 * 200 * math.log(1e5) / 5.0**2
+    assert float(found.mechanism.noise_std) ** 2 == pytest.approx(variance, rel=1e-12)
+    assert found.certificate.total(Observer.MODEL_USER).epsilon == pytest.approx(4.98, abs=0.05)

@@ -52,9 +52,14 @@ def reproduce(
     """
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
     iterates = any(figure.kind == "paths" for figure in spec.file.figures)
+    losses = any(figure.metric == "training_loss" for figure in spec.file.figures)
     require(not iterates or minutes is None, "minutes", minutes, "figures of paths begin anew each time: leave it out")
     options = Options(
-        evaluate_every=spec.evaluate_every(quick), iterates=iterates, unfinished=unfinished, deadline=deadline
+        evaluate_every=spec.evaluate_every(quick),
+        iterates=iterates,
+        training_loss=losses,
+        unfinished=unfinished,
+        deadline=deadline,
     )
     points, seeds = spec.points(quick), spec.seeds(quick)
     tasks = _tasks(spec, points)

@@ -104,8 +104,10 @@ class Target:
             return Repeated(sampled(cost(z), self.sampling), self.rounds)
 
         if isinstance(one, Drawn) and isinstance(one.event, Gaussian):
-            # What a sampler adds is next to nothing, unless there is next to no noise.
-            z = calibrate_gaussian(**vars(self)) * (1 + 1e-12)
-            if self.epsilon_of(cost(z)) <= self.epsilon:
-                return z
+            # What a sampler adds is next to nothing, unless there is next to no noise. The accountant's last digits
+            # go up and down with z, and a search from anew may ask for more noise than there is.
+            least = calibrate_gaussian(**vars(self))
+            for more in (1e-12, 1e-9, 1e-6):
+                if self.epsilon_of(cost(least * (1 + more))) <= self.epsilon:
+                    return least * (1 + more)
         return calibrate(total, epsilon=self.epsilon, delta=self.delta, relation=self.relation)

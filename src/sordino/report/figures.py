@@ -22,6 +22,7 @@ LABELS = {
     "suboptimality": "f(w_k) - f(w*)",
     "signal_to_noise": "norm of the mean update over norm of the mean noise",
     "distance": "distance to the minimiser",
+    "training_loss": "loss on the clients' records",
 }
 
 

@@ -1,8 +1,8 @@
 """Rules of paper 0. Das, Hashemi, Sanghavi and Dhillon: DP-NormFedAvg: Normalizing Client Updates.
 
 What the paper claims of privacy is false (its Theorem 1 has delta near 1, its Theorem 2 amplifies by a sample that the
-server sees), so no rule here returns an epsilon or a delta: they are about convergence and bits. m is that of the noise
-which a plan really adds.
+server sees), so rules here are about convergence and bits, and m is that of the noise which a plan really adds. Only
+Corollary 3.1's own noise is computed as printed, for each client, with the delta that it really has.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import math
 from typing import Annotated, NamedTuple
 
 from sordino.errors import require
-from sordino.privacy.tdl import tdl_variance
+from sordino.privacy.published import qtdl_theorem_2_epsilon_0
+from sordino.privacy.quantized import bits_for
+from sordino.privacy.tdl import tdl_variance, theorem_1, worst_delta
 from sordino.rules.rule import Says, assumed, rule
 
 Smooth = Annotated[float, assumed("every record's loss is L-smooth")]
@@ -197,3 +199,39 @@ def corollary_3_1(
     C_1 = r * d * math.ceil(math.log2(1 + 6 / math.sqrt(d) + 50 * rho / n))
     C_2 = r * d * math.ceil(math.log2(1 + math.sqrt(d) / r))
     return Bits(math.ceil(math.log2(1 + 6 / s + 50 * rho / n)), real, C_1, C_2)
+
+
+class ClientNoise(NamedTuple):
+    """The paper's noise of one client."""
+
+    mu: Annotated[float, Says("privacy.mu of this client: 15 e^(1/4) rho / n; a plan's one mu is the largest")]
+    epsilon_0: Annotated[float, Says("epsilon that a message is calibrated to")]
+    alpha: Annotated[float, Says("alpha_i of its truncated discrete Laplace noise")]
+    m: Annotated[int, Says("m_i of this noise")]
+    bits: Annotated[int, Says("t of eq. (7)")]
+    delta: Annotated[float, Says("delta that a message really has at epsilon_0, if the sensitivities hold")]
+
+
+@rule(0, "Corollary 3.1, noise", assumes=("every record's loss is L-smooth",), erratum=NO_PRIVACY + " " + GROWTH)
+def corollary_3_1_noise(
+    *,
+    d: Dimension,
+    s: Levels,
+    n: Annotated[int, Says("records n_i of this client")],
+    rho: Growth,
+    K: Rounds,
+    epsilon: Annotated[float, Says("epsilon of Theorem 2")],
+    delta: Annotated[float, Says("delta of Theorem 2, below 1", most=1)],
+) -> ClientNoise:
+    """alpha_i and m_i of a client with n_i records, as Theorem 2 sets them with Theorem 3's sensitivities.
+
+    epsilon_0 = epsilon / (8 sqrt(2 K log(1/delta))),   alpha_i = epsilon_0 / Delta_1
+    m_i = ceil(-log(1 - (e^alpha_i - 1) Delta_inf) / alpha_i),   t_i = ceil(log2(2 (s + m_i) + 1))
+
+    Clients with fewer records get more noise.
+    """
+    bounds = theorem_3(d=d, s=s, n=n, rho=rho)
+    epsilon_0 = qtdl_theorem_2_epsilon_0(epsilon, K, delta)
+    alpha, m = theorem_1(epsilon_0, bounds.Delta_1, bounds.Delta_inf)
+    true_delta = worst_delta(m, alpha, d, bounds.Delta_1, bounds.Delta_inf)
+    return ClientNoise(_growth(rho, n) / n, epsilon_0, alpha, m, bits_for(s, m), true_delta)

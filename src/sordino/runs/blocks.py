@@ -113,6 +113,12 @@ class Program:
         table = {name: np.asarray(values) for name, values in measured.items()}
         return [{name: float(values[place]) for name, values in table.items()} for place in range(len(models))]
 
+    def training_losses(self, models: jax.Array) -> np.ndarray:
+        """The mean loss over the records of all clients, for each point."""
+        records = self._task.records
+        measured = _measure_each(models, records.x, records.y, measure=self._task.measure)
+        return np.asarray(measured["test_loss"])
+
     def identity(self, of_task: bytes, state: RoundState) -> bytes:
         """All that decides how the block ends: two blocks with the same identity end alike, to the last bit."""
         order = repr((self._spec.chunk, self._spec.devices, self._spec.stacked, self._spec.transcript))

@@ -43,6 +43,7 @@ class Options:
       at_a_time: points that run at once; chosen from the memory, if left out.
       transcript: keep every message of every client, for audits; then points run one by one.
       iterates: keep the model, as a flat vector, of every evaluation.
+      training_loss: measure the loss on the clients' records as well, without noise: no certificate covers it.
       skip: numbers of points that need not run. They do not change which points run together.
       resume: whether the folders of points must hold a run (True), must not (False), or may (None).
       models: whether the model of each point goes to its folder.
@@ -58,6 +59,7 @@ class Options:
     at_a_time: int | None = None
     transcript: bool = False
     iterates: bool = False
+    training_loss: bool = False
     skip: Container[int] = ()
     resume: bool | None = None
     models: bool = True
@@ -92,8 +94,8 @@ class Session:
 
     @functools.cached_property
     def of_task(self) -> bytes:
-        """The task's part of an identity."""
-        return identity_of_task(self.task)
+        """The task's part of an identity, and what is measured besides."""
+        return identity_of_task(self.task) + b"training loss" * self.options.training_loss
 
     @property
     def out_of_time(self) -> bool:
@@ -162,11 +164,15 @@ class _Training:
         epsilons = {number: spent(stop, point) for number, point in self._points.items()}
         models = self._program.models(state)
         measured = self._program.measure(models)
+        losses = self._program.training_losses(models) if options.training_loss else None
         info = self._program.fetched(running)
         for number, place in self._places.items():
             own = jax.tree.map(lambda leaf, place=place: leaf[place], info._replace(transcript=None))
             require_bounded(self._points[number], own, start, stop)
-            self._history[number].append(metrics_row(stop, measured[place], epsilons[number], own))
+            row = metrics_row(stop, measured[place], epsilons[number], own)
+            if losses is not None:
+                row["not_private"]["training_loss"] = float(losses[place])
+            self._history[number].append(row)
             if number in self._stores:
                 self._stores[number].append_metrics(self._history[number][-1])
         if options.iterates:
@@ -175,8 +181,8 @@ class _Training:
             self._transcripts.append(info.transcript)
         self.done, self._state = stop, state
         self.save(last=stop == self._block.rounds)
-        row = self._history[self._block.points[0]][-1]
-        self._session.evaluated(self._block, stop, row, self._checkpoint.elapsed)
+        first = self._history[self._block.points[0]][-1]
+        self._session.evaluated(self._block, stop, first, self._checkpoint.elapsed)
 
     def save(self, *, last: bool) -> None:
         """Write the checkpoint if it is time; always, if asked to, at the end, at the deadline and after Ctrl-C."""
