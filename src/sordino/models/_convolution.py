@@ -25,13 +25,17 @@ import jax.numpy as jnp
 from jax import lax
 
 from sordino.errors import require
+from sordino.models._convolution_kernels import convolve, reads_in_place
 
 Array: TypeAlias = jax.Array
 
 
 def conv2d(x: Array, kernel: Array, bias: Array | None = None, *, stride: int = 1, padding: int = 0) -> Array:
     """[C, H, W, N] with `padding` zeros on each side, kernel [kh, kw, C, O] -> [O, H', W', N]."""
-    return conv2d_by(_product, x, kernel, bias, stride=stride, padding=padding)
+    if not reads_in_place(x, kernel, stride):
+        return conv2d_by(_product, x, kernel, bias, stride=stride, padding=padding)
+    x = _padded(x, kernel, padding)
+    return convolve(x, kernel, jnp.zeros(kernel.shape[-1]) if bias is None else bias)
 
 
 def conv2d_by(
@@ -45,15 +49,22 @@ def conv2d_by(
 ) -> Array:
     """`conv2d` by a product of one's own of the kernel [O, inputs] and the patches [inputs, places]."""
     kh, kw, channels, outputs = kernel.shape
+    x = _padded(x, kernel, padding)
+    patches = _windows(_windows(x, kw, stride, axis=2), kh, stride, axis=2)  # [kh, kw, C, H', W', N]
+    out = product(kernel.reshape(-1, outputs).T, patches.reshape(kh * kw * channels, -1))
+    out = out.reshape(outputs, *patches.shape[3:])
+    return out if bias is None else out + bias[:, None, None, None]
+
+
+def _padded(x: Array, kernel: Array, padding: int) -> Array:
+    """x with zeros around the images; refused where the kernel does not fit."""
+    kh, kw, channels, _ = kernel.shape
     require(padding >= 0, "padding", padding, "must not be negative")
     require(x.shape[0] == channels, "shape of x", x.shape, f"the kernel takes [{channels}, height, width, records]")
     sides = (padding, padding)
     x = jnp.pad(x, ((0, 0), sides, sides, (0, 0)))
     require(x.shape[1] >= kh and x.shape[2] >= kw, "shape of x", x.shape, f"images must be at least {kh} x {kw}")
-    patches = _windows(_windows(x, kw, stride, axis=2), kh, stride, axis=2)  # [kh, kw, C, H', W', N]
-    out = product(kernel.reshape(-1, outputs).T, patches.reshape(kh * kw * channels, -1))
-    out = out.reshape(outputs, *patches.shape[3:])
-    return out if bias is None else out + bias[:, None, None, None]
+    return x
 
 
 @jax.custom_batching.custom_vmap
