@@ -1,6 +1,6 @@
 """Convolutions with few channels on a GPU, as kernels that read the images where they lie.
 
-The patches of `conv2d` are kh kw times as large as the images, and where a kernel is small a GPU spends its time writing
+The patches of `conv2d` are kh kw times as large as the images. Where a kernel is small, a GPU spends its time writing
 and reading them. Here each program of the GPU takes one row of one client's images, with the records of a batch
 innermost, so that a shift along the width is a shift of N places in memory:
 
