@@ -2,7 +2,7 @@
 
     python -m experiments.paper0.quasar_convex [--quick]
 
-Client i has f_i(w) = (1 + ||A_i (w - w_i*)||^2)^(p/2) with p = 1/2 and A_i diagonal, entries in (0.3, 1). With r =
+Client i has f_i(w) = (1 + ||A_i (w - w_i*)||^2)^(p/2) with p = 1/2 and A_i diagonal, of condition about 100. With r =
 ||A_i (w - w_i*)||, <grad f_i, w - w_i*> = p r^2 (1 + r^2)^(p/2 - 1), which is at least p (f_i - f_i*): f_i is
 p-quasar-convex everywhere and p-smooth. Along a ray it is concave for r^2 > 1 / (1 - p) = 2.
 
@@ -74,7 +74,7 @@ class Problem:
 
     def __init__(self, apart: float) -> None:
         rng = np.random.default_rng(0)
-        a = rng.uniform(0.3, 1.0, (CLIENTS, D)).astype(np.float32)
+        a = (np.geomspace(0.01, 1, D) * rng.uniform(0.5, 1, (CLIENTS, D))).astype(np.float32)
         offsets = rng.standard_normal((CLIENTS, D)) * apart / math.sqrt(D)
         centers = offsets.astype(np.float32)
         start, size = np.arange(CLIENTS, dtype=np.int32), np.ones(CLIENTS, np.int32)
