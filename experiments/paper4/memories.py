@@ -87,6 +87,7 @@ def main() -> None:
     ]
     result = {
         "name": "memories",
+        "title": "Appendix A.4: how memories settle",
         "metric": "largest ||grad f_i(x) - g_i|| over ten workers whose gradients hardly change",
         "note": "Clipping settles after finitely many rounds (what is left is rounding), normalization ever closer "
         "where beta < 2 alpha, and not at all where beta > 2 alpha.",
