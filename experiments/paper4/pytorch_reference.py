@@ -2,6 +2,8 @@
 
     python -m experiments.paper4.pytorch_reference --method dp-sgd --beta 0.01 --gamma 1 --data cifar10.npz
 
+With --out the last evaluation is added to a result file, beside those of other cells.
+
 It shares no line with ours: layers, first weights, batch statistics with running averages, epochs in shuffled order and
 seeds are PyTorch's, numbers are float32. Only the setting is the same: ten workers with 32 images each, which are
 shifted by up to four pixels and mirrored every other time, a tenth of the training images held out, no noise. Needs
@@ -13,6 +15,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import shlex
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -189,6 +192,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=42_000)
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--evaluate-every", type=int, default=700)
+    parser.add_argument("--out", type=Path, help="a result file, which may exist")
+    parser.add_argument("--commit", help="what the code is at, where git does not know")
     given = parser.parse_args()
     if not given.data.is_file():
         parser.error(f"--data {given.data}: there is no such file; `sordino data fetch cifar10` says where to get it")
@@ -204,7 +209,8 @@ def main() -> None:
     model = resnet20().to(device).train()
     one = Round(given.method, given.beta, given.gamma, model)
     take = captured(one) if device == "cuda" else one
-    print(json.dumps(vars(given) | {"data": given.data.name, "device": device, "torch": torch.__version__}))
+    shown = {name: str(value) if isinstance(value, Path) else value for name, value in vars(given).items()}
+    print(json.dumps(shown | {"device": device, "torch": torch.__version__}))
     began, batches = time.monotonic(), rounds_of(workers)
     for k in range(1, given.rounds + 1):
         rows = next(batches)
@@ -215,9 +221,48 @@ def main() -> None:
         if k % given.evaluate_every == 0 or late or k == given.rounds:
             running, batch = (accuracy(model, held_out, by_running=way) for way in (True, False))
             seconds = round(time.monotonic() - began, 1)
-            print(json.dumps({"round": k, "running averages": running, "batch": batch, "seconds": seconds}), flush=True)
+            last = {"round": k, "running averages": running, "batch": batch}
+            print(json.dumps(last | {"seconds": seconds}), flush=True)
         if late:
             break
+    if given.out is not None:
+        add_to(given.out, given, last)
+
+
+def add_to(path: Path, given: argparse.Namespace, last: dict[str, float]) -> None:
+    """Two rows for this cell: accuracy by the statistics of batches, as ours is measured, and by running averages."""
+    from sordino.experiments.provenance import provenance
+
+    words = ["--method", given.method, "--beta", f"{given.beta:g}", "--gamma", f"{given.gamma:g}"]
+    words += ["--data", given.data.name, "--seed", str(given.seed), "--rounds", str(given.rounds)]
+    command = "python -m experiments.paper4.pytorch_reference " + shlex.join(words)
+    rows = [
+        {
+            "row": f"beta {given.beta:g}, gamma {given.gamma:g}, {last['round']} rounds",
+            "column": f"{given.method}, {way}",
+            "paper": None,
+            "mean": float(f"{last[way]:.5g}"),
+            "std": None,
+            "seeds": [given.seed],
+        }
+        for way in ("batch", "running averages")
+    ]
+    made = provenance(command, given.commit)
+    made["versions"]["torch"] = torch.__version__
+    if path.exists():
+        before = json.loads(path.read_text())
+        rows = [*before["rows"], *rows]
+        made["command"] = f"{before['provenance']['command']}; {made['command']}"
+    result = {
+        "name": path.stem,
+        "metric": "accuracy (%) on the held-out tenth after the last round, a second implementation in PyTorch",
+        "note": "It shares no line with ours. Accuracy by the statistics of 1,000 test images, as ours is measured, "
+        "and by running averages of training batches.",
+        "rows": rows,
+        "guarantees": [],
+        "provenance": made,
+    }
+    path.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

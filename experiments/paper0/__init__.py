@@ -1,0 +1,1 @@
+"""Experiments of paper 0 that are code."""
