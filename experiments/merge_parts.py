@@ -16,7 +16,7 @@ from sordino.experiments.pictures import draw_curves
 from sordino.experiments.specs import FigureSpec, find_spec
 from sordino.report.results import Result
 
-__all__ = ["merge_curves", "merged"]
+__all__ = ["joined_provenance", "merge_curves", "merged"]
 
 
 def merged(parts: list[Result], cells: list[tuple[str, str]], *, scope: str, note: str) -> Result:
@@ -38,7 +38,7 @@ def merged(parts: list[Result], cells: list[tuple[str, str]], *, scope: str, not
         "rows": [rows[cell] for cell in order],
         "guarantees": [certificates[cell] for cell in order],
         **({"choosing": choosing[0]} if choosing else {}),
-        "provenance": _provenance(parts),
+        "provenance": joined_provenance(parts),
     }
 
 
@@ -53,7 +53,7 @@ def _require_alike(parts: list[Result]) -> None:
             require(made == other, field, made, f"differs from {other!r}: merge parts of one device and one version")
 
 
-def _provenance(parts: list[Result]) -> Result:
+def joined_provenance(parts: list[Result]) -> Result:
     """The provenance of the newest part, with the commits and the commands of all."""
     provenances = sorted((part["provenance"] for part in parts), key=lambda made: str(made["date"]))
     commits = [commit for each in provenances for commit in (*each.get("earlier_commits", []), each["commit"])]

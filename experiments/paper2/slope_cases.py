@@ -1,31 +1,36 @@
 """The cases of `experiments.paper2.slopes`: a theorem, a problem, a method for it, and values of n, M, d and epsilon.
 
-Rounds and the smoothing follow from the theorem's own rule (`sordino.rules.paper2`), with the noise of the accountant:
-that of clients who use all of their records in every round, sigma^2 = (2 L z / n)^2 R, in which z is the noise
-multiplier of one release at (epsilon, delta). Batches of 8 records need nearly the same.
+Rounds and the smoothing follow from the theorem's own rule (`sordino.rules.paper2`). K = n: all records of a client
+count in every round, which the theorems allow. The noise is that of the accountant, sigma^2 = (2 L z / n)^2 R with the
+noise multiplier z of one release at (epsilon, delta), or the theorem's printed one where a case says so.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import sordino as so
+from experiments.paper2.coordinates import Loss
 from sordino.privacy.gaussian import gaussian_noise_multiplier
 from sordino.rules import paper2
+from sordino.rules.paper2.ensemble import Answering
 
-DELTA = 1e-5
+DELTA, L = 1e-5, 1.0
+BETA = 200.0  # of the absolute loss that a theorem for smooth losses speaks of
+MU = 0.5
+SPREAD = 0.3  # one pass: of every two clients one sees + more often by this much, and one less often
 Setting = Mapping[str, float]  # n, M, d, epsilon
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """What a rule chose: rounds, and beta of the Moreau envelope where the loss is smoothed."""
+    """What a rule chose: rounds, and beta of the loss or of its envelope; None where the loss is smooth by itself."""
 
     rounds: int
-    smoothing: float | None = None
+    beta: float | None = None
 
 
 @dataclass(frozen=True)
@@ -33,227 +38,343 @@ class Case:
     """A theorem, a problem and a method for it."""
 
     name: str
-    loss: dict[str, Any]  # options of the linear task
-    method: Callable[..., Any]
-    settings: dict[str, Any]
-    choose: Callable[[Setting], Chosen]
+    loss: Loss
+    choose: Callable[[Loss, Setting], Chosen]
     base: Setting  # where all but one quantity stay
     values: Mapping[str, tuple[float, ...]]
     theory: Mapping[str, float]
+    method: Callable[..., Any] = so.noisy_mb_sgd
+    options: Mapping[str, Any] = field(default_factory=dict)
+    risks: tuple[str, ...] = ("empirical",)
+    draws: str = "all"  # records of a round: all, next (one pass), one (of each client, drawn anew), some (clients)
     trust: str = "local"
     clients: int | None = None  # N, where M of N answer; M if left out
-    population: bool = False  # the population risk, over data sets; else the empirical, over noise
+    calibration: str = "numeric"
+    smooth: bool = False  # whether risk is that of the envelope, as the theorem speaks of a smooth loss
+    q: float | None = None  # of the one problem, where risk does not depend on it; else the worst of a grid
+
+    def key(self) -> str:
+        """A short name for files and commands."""
+        kept = "".join(c if c.isalnum() or c == "." else " " for c in self.name)
+        return "-".join(kept.split())
 
 
-RIDGE, LOGIT = {"loss": "ridge", "l2": 0.5}, {"loss": "logit", "l2": 0.5}
-ABSOLUTE, HINGE = {"loss": "absolute", "noise": 0.01}, {"loss": "hinge", "noise": 0.01}
-D, L, MU, BETA, BATCH = 1.5, 1.0, 0.5, 10.0, 8
-BALL = {"lipschitz": L, "radius": D, "feature_bound": 1.0, "batch_size": BATCH}
-STRONGLY, STAGES = BALL | {"mu": MU}, BALL | {"mu": MU, "multi_stage": True}
-SGD, AC_SA = so.noisy_mb_sgd, so.accelerated_mb_sgd
+ABSOLUTE, HINGE, RIDGE, LOGIT = (
+    Loss("absolute", 1.5),
+    Loss("hinge", 1.0),
+    Loss("ridge", 0.5, MU),
+    Loss("logit", 1.5, MU),
+)
+HINGE_L2 = Loss("hinge", 1.0, MU)
 
 # Algorithm 2's rounds are stated up to a constant. A stage that halves the gap takes 4 sqrt(2 beta / mu) rounds, which
-# is 4 sqrt(2) / ln 2 times sqrt(beta / mu) ln 2; the convex form reaches 4 beta D^2 / R^2, a fourth of D V / sqrt(R)
-# with 4 times sqrt(beta D / (V / sqrt(R))).
-STAGES_FACTOR, CONVEX_FACTOR = 4 * math.sqrt(2) / math.log(2), 4.0
+# is 4 sqrt(2) / ln 2 = 8.2 times sqrt(beta / mu) ln 2; ten times as many let the last stages average their noise. The
+# convex form reaches 4 beta D^2 / R^2, a fourth of D V / sqrt(R) with 4 times sqrt(beta D / (V / sqrt(R))).
+STAGES_FACTOR, CONVEX_FACTOR = 40 * math.sqrt(2) / math.log(2), 4.0
 
 
-def known(setting: Setting) -> dict[str, Any]:
-    """The arguments that most rules share, with the noise of the accountant."""
+def noise_multiplier(epsilon: float) -> float:
+    """z of one release."""
+    return gaussian_noise_multiplier(epsilon, DELTA)
+
+
+def known(loss: Loss, setting: Setting, *, printed: bool = False) -> dict[str, Any]:
+    """The arguments that most rules share, with the noise of the accountant, or the printed one."""
     n, epsilon = int(setting["n"]), setting["epsilon"]
-    rate = (2 * gaussian_noise_multiplier(epsilon, DELTA) / n) ** 2
-    sizes = {"n": n, "M": int(setting["M"]), "d": int(setting["d"]), "K": BATCH}
-    return sizes | {"L": L, "D": D, "epsilon": epsilon, "delta": DELTA, "noise_rate": rate}
+    sizes = {"n": n, "M": int(setting["M"]), "d": int(setting["d"]), "K": n}
+    rate = {} if printed else {"noise_rate": (2 * noise_multiplier(epsilon) / n) ** 2}
+    return sizes | {"L": L, "D": loss.D, "epsilon": epsilon, "delta": DELTA} | rate
 
 
-def sgd_strong(beta: float) -> Callable[[Setting], Chosen]:
+def beta_of(loss: Loss) -> float:
+    """Smoothness of a record's loss with the regulariser."""
+    return (loss.curvature() or 0.0) + loss.mu
+
+
+def sgd_convex(loss: Loss, s: Setting) -> Chosen:
+    """Theorem 2.1, convex, of a loss of fixed smoothness."""
+    return Chosen(paper2.theorem_2_1_convex(beta=BETA, **known(loss, s)).R, BETA)
+
+
+def sgd_convex_printed(loss: Loss, s: Setting) -> Chosen:
+    """The same with the theorem's own noise."""
+    return Chosen(paper2.theorem_2_1_convex(beta=BETA, **known(loss, s, printed=True)).R, BETA)
+
+
+def sgd_strong(loss: Loss, s: Setting) -> Chosen:
     """Theorem 2.1, strongly convex."""
-    return lambda s: Chosen(paper2.theorem_2_1_strongly_convex(beta=beta, mu=MU, **known(s)).R)
+    return Chosen(paper2.theorem_2_1_strongly_convex(beta=beta_of(loss), mu=loss.mu, **known(loss, s)).R)
 
 
-def sgd_convex(s: Setting) -> Chosen:
-    """Theorem 2.1, convex, on an envelope of fixed smoothness."""
-    return Chosen(paper2.theorem_2_1_convex(beta=BETA, **known(s)).R, BETA)
-
-
-def sgd_envelope(s: Setting) -> Chosen:
+def sgd_envelope(loss: Loss, s: Setting) -> Chosen:
     """Theorem 2.2: beta and R."""
-    steps = paper2.theorem_2_2_convex(**known(s))
+    steps = paper2.theorem_2_2_convex(**known(loss, s))
     return Chosen(steps.R, steps.beta)
 
 
-def accelerated_strong(s: Setting) -> Chosen:
+def sgd_envelope_strong(loss: Loss, s: Setting) -> Chosen:
+    """Theorem 2.2, strongly convex: beta and R."""
+    steps = paper2.theorem_2_2_strongly_convex(mu=loss.mu, **known(loss, s))
+    return Chosen(steps.R, steps.beta)
+
+
+def accelerated_convex(loss: Loss, s: Setting) -> Chosen:
+    """Theorem D.1, convex, of a loss of fixed smoothness."""
+    return Chosen(math.ceil(CONVEX_FACTOR * paper2.theorem_D_1_convex(beta=BETA, **known(loss, s)).R), BETA)
+
+
+def accelerated_strong(loss: Loss, s: Setting) -> Chosen:
     """Theorem D.1, strongly convex, in stages."""
-    steps = paper2.theorem_D_1_strongly_convex(beta=0.25 + MU, mu=MU, **known(s))
+    steps = paper2.theorem_D_1_strongly_convex(beta=beta_of(loss), mu=loss.mu, **known(loss, s))
     return Chosen(math.ceil(STAGES_FACTOR * steps.R))
 
 
-def accelerated_convex(s: Setting) -> Chosen:
-    """Theorem D.1, convex, on an envelope of fixed smoothness."""
-    return Chosen(math.ceil(CONVEX_FACTOR * paper2.theorem_D_1_convex(beta=BETA, **known(s)).R), BETA)
-
-
-def accelerated_envelope(s: Setting) -> Chosen:
+def accelerated_envelope(loss: Loss, s: Setting) -> Chosen:
     """Theorem 2.4: beta and R."""
-    steps = paper2.theorem_2_4_convex(**known(s))
+    steps = paper2.theorem_2_4_convex(**known(loss, s))
     return Chosen(math.ceil(CONVEX_FACTOR * steps.R), steps.beta)
 
 
-def one_pass(s: Setting) -> Chosen:
+def one_pass(loss: Loss, s: Setting) -> Chosen:
     """Theorem 2.3: as many rounds as records."""
-    return Chosen(int(s["n"]), BETA)
+    return Chosen(int(s["n"]), BETA if loss.name == "absolute" else None)
 
 
-def one_pass_strong(s: Setting) -> Chosen:
-    """Theorem 2.3, strongly convex."""
-    return Chosen(int(s["n"]))
-
-
-def shuffled(s: Setting) -> Chosen:
+def shuffled(loss: Loss, s: Setting) -> Chosen:
     """Theorem 4.1, convex, with M = N."""
     sizes = {"n": int(s["n"]), "N": int(s["M"]), "M": int(s["M"]), "d": int(s["d"])}
-    steps = paper2.theorem_4_1_convex(L=L, D=D, beta=1.0, epsilon=s["epsilon"], delta=DELTA, **sizes)
-    return Chosen(steps.R, 1.0)
+    steps = paper2.theorem_4_1_convex(L=L, D=loss.D, beta=BETA, epsilon=s["epsilon"], delta=DELTA, **sizes)
+    return Chosen(steps.R, BETA)
 
 
-EPSILONS, DIMENSIONS = (0.5, 1.0, 2.0), (5, 10, 20)
-STRONG_BASE = {"n": 200, "M": 20, "d": 10, "epsilon": 1.0}
-STRONG_VALUES = {"n": (100, 200, 400), "M": (10, 20, 40), "d": DIMENSIONS, "epsilon": EPSILONS}
-BASE = {"n": 100, "M": 40, "d": 10, "epsilon": 1.0}
-VALUES = {"n": (50, 100, 200), "M": (20, 40, 80), "d": DIMENSIONS, "epsilon": EPSILONS}
-PASS_BASE = {"n": 500, "M": 40, "d": 10, "epsilon": 4.0}
-PASS_VALUES = {"n": (250, 500, 1000), "M": (20, 40, 80), "d": DIMENSIONS, "epsilon": (2.0, 4.0, 8.0)}
+def shuffled_strong(loss: Loss, s: Setting) -> Chosen:
+    """Theorem 4.1, strongly convex, with M = N."""
+    sizes = {"n": int(s["n"]), "N": int(s["M"]), "M": int(s["M"]), "d": int(s["d"])}
+    beta, epsilon = beta_of(loss), s["epsilon"]
+    known = sizes | {"L": L, "D": loss.D, "epsilon": epsilon, "delta": DELTA}
+    return Chosen(paper2.theorem_4_1_strongly_convex(beta=beta, mu=loss.mu, **known).R)
+
+
+def answering(case: Case, M: int) -> tuple[str, Answering]:
+    """The cohort, and the law of M_r: uniform from half of M to one and a half, where not all answer."""
+    if case.clients is None:
+        return "full", Answering((M,))
+    low, high = M // 2, M + M // 2
+    return f"unreliable:{low}-{high}", Answering(tuple(range(low, high + 1)))
+
+
+BASE = {"n": 400, "M": 1600, "d": 20, "epsilon": 0.25}
+VALUES = {
+    "n": (100, 200, 400, 800),
+    "M": (400, 800, 1600, 3200),
+    "d": (5, 10, 20, 40),
+    "epsilon": (0.0625, 0.125, 0.25, 0.5),
+}
+MORE = {"n": 1000, "M": 100, "d": 20, "epsilon": 2.0}
+MORE_VALUES = {
+    "n": (250, 500, 1000, 2000, 4000),
+    "M": (25, 50, 100, 200, 400),
+    "d": (20, 40, 80, 160),
+    "epsilon": (0.5, 1.0, 2.0, 4.0),
+}
+PASS = {"n": 1000, "M": 400, "d": 10, "epsilon": 2.0}
+PASS_VALUES = {
+    "n": (250, 500, 1000, 2000),
+    "M": (100, 200, 400, 800),
+    "d": (5, 10, 20, 40),
+    "epsilon": (0.5, 1.0, 2.0, 4.0),
+}
+PASS_MORE = {"n": 4000, "M": 1600, "d": 10, "epsilon": 2.0}
+PASS_MORE_VALUES = {
+    "n": (1000, 2000, 4000, 8000),
+    "M": (400, 800, 1600, 3200),
+    "d": (10, 20, 40, 80),
+    "epsilon": (0.5, 1.0, 2.0, 4.0),
+}
+SHUFFLED = {"n": 1, "M": 8000, "d": 5, "epsilon": 1.0}
+SHUFFLED_VALUES = {"n": (1, 2, 4), "M": (4000, 8000, 16000), "d": (5, 10, 20), "epsilon": (0.5, 1.0, 2.0)}
+# Algorithm 2 needs so few rounds that the sizes may be larger.
+LARGE = {"n": 400, "M": 6400, "d": 20, "epsilon": 0.25}
+LARGE_VALUES = VALUES | {"M": (1600, 3200, 6400, 12800), "d": (10, 20, 40, 80)}
 STRONG = {"n": -2.0, "M": -1.0, "d": 1.0, "epsilon": -2.0}
 CONVEX = {"n": -1.0, "M": -0.5, "d": 0.5, "epsilon": -1.0}
-PASS_STRONG = {"n": -1.0, "M": -1.0, "d": 1.0, "epsilon": -2.0}
-PASS_CONVEX = {"n": -0.5, "M": -0.5, "d": 0.5, "epsilon": -1.0}
-ONCE, SPREAD = {"one_pass": True, "batch_size": 1}, {"spread": 0.5}
-
+BOTH, STAGES, ONCE = ("population", "empirical"), {"multi_stage": True}, {"one_pass": True, "batch_size": 1}
+ACCELERATED: dict[str, Any] = {"method": so.accelerated_mb_sgd}
 
 CASES = (
-    Case("Theorem 2.1, convex: MB-SGD, smoothed absolute loss", ABSOLUTE, SGD, BALL, sgd_convex, BASE, VALUES, CONVEX),
     Case(
-        "Theorem 2.4, convex: AC-SA, absolute loss", ABSOLUTE, AC_SA, BALL, accelerated_envelope, BASE, VALUES, CONVEX
+        "Theorem 2.1, convex: MB-SGD, smoothed absolute loss",
+        ABSOLUTE,
+        sgd_convex,
+        BASE,
+        VALUES,
+        CONVEX,
+        risks=BOTH,
+        smooth=True,
+    ),
+    Case("Theorem 2.1, strongly convex: MB-SGD, ridge", RIDGE, sgd_strong, BASE, VALUES, STRONG, risks=BOTH, q=0.5),
+    Case("Theorem 2.2, convex: MB-SGD, absolute loss", ABSOLUTE, sgd_envelope, BASE, VALUES, CONVEX, risks=BOTH),
+    Case("Theorem 2.2, convex: MB-SGD, hinge loss", HINGE, sgd_envelope, BASE, VALUES, CONVEX, risks=BOTH),
+    Case(
+        "Theorem 2.2, strongly convex: MB-SGD, L2 hinge loss",
+        HINGE_L2,
+        sgd_envelope_strong,
+        {"n": 200, "M": 100, "d": 20, "epsilon": 0.25},
+        {
+            "n": (50, 100, 200, 400),
+            "M": (25, 50, 100, 200),
+            "d": (5, 10, 20, 40),
+            "epsilon": (0.0625, 0.125, 0.25, 0.5),
+        },
+        STRONG,
+        risks=BOTH,
+        q=0.5,
     ),
     Case(
         "Theorem D.1, convex: AC-SA, smoothed absolute loss",
         ABSOLUTE,
-        AC_SA,
-        BALL,
         accelerated_convex,
-        BASE,
-        VALUES,
+        LARGE,
+        LARGE_VALUES,
         CONVEX,
-    ),
-    Case(
-        "Theorem 2.1, convex, M of 80 answer: MB-SGD, smoothed absolute loss",
-        ABSOLUTE,
-        SGD,
-        BALL,
-        sgd_convex,
-        BASE,
-        {"M": (10, 20, 40)},
-        {"M": -0.5},
-        clients=80,
-    ),
-    Case(
-        "Theorem 2.1, strongly convex, M of 80 answer: MB-SGD, ridge",
-        RIDGE,
-        SGD,
-        STRONGLY,
-        sgd_strong(1.5),
-        STRONG_BASE,
-        {"M": (10, 20, 40)},
-        {"M": -1.0},
-        clients=80,
-    ),
-    Case(
-        "Theorem 2.3, strongly convex: one pass, ridge, different clients",
-        RIDGE | SPREAD,
-        AC_SA,
-        STAGES | ONCE,
-        one_pass_strong,
-        PASS_BASE,
-        PASS_VALUES,
-        PASS_STRONG,
+        smooth=True,
+        **ACCELERATED,
     ),
     Case(
         "Theorem D.1, strongly convex: multi-stage AC-SA, L2 logistic",
         LOGIT,
-        AC_SA,
-        STAGES,
         accelerated_strong,
-        STRONG_BASE,
-        STRONG_VALUES,
+        MORE,
+        MORE_VALUES,
         STRONG,
+        options=STAGES,
+        q=0.5,
+        **ACCELERATED,
     ),
     Case(
-        "Theorem 2.1, strongly convex: MB-SGD, ridge",
-        RIDGE,
-        SGD,
-        STRONGLY,
-        sgd_strong(1.5),
-        STRONG_BASE,
-        STRONG_VALUES,
-        STRONG,
+        "Theorem 2.4, convex: AC-SA, absolute loss",
+        ABSOLUTE,
+        accelerated_envelope,
+        LARGE,
+        LARGE_VALUES,
+        CONVEX,
+        **ACCELERATED,
     ),
-    Case("Theorem 2.2, convex: MB-SGD, absolute loss", ABSOLUTE, SGD, BALL, sgd_envelope, BASE, VALUES, CONVEX),
+    Case(
+        "Theorem 2.4, convex: AC-SA, hinge loss",
+        HINGE,
+        accelerated_envelope,
+        LARGE,
+        LARGE_VALUES,
+        CONVEX,
+        **ACCELERATED,
+    ),
     Case(
         "Theorem 2.3, convex: one pass, smoothed absolute loss, different clients",
-        ABSOLUTE | SPREAD,
-        AC_SA,
-        BALL | ONCE,
-        one_pass,
-        PASS_BASE,
-        PASS_VALUES,
-        PASS_CONVEX,
-    ),
-    Case(
-        "Theorem 2.1, privacy for free (d / epsilon^2 < n), population risk: MB-SGD, ridge",
-        RIDGE,
-        SGD,
-        STRONGLY,
-        sgd_strong(1.5),
-        STRONG_BASE | {"d": 5, "epsilon": 6.0},
-        {"n": (100, 200, 400), "M": (10, 20, 40), "epsilon": (3.0, 6.0, 12.0)},
-        {"n": -1.0, "M": -1.0, "epsilon": 0.0},
-        population=True,
-    ),
-    Case(
-        "Theorem 2.1, convex, population risk: MB-SGD, smoothed absolute loss",
         ABSOLUTE,
-        SGD,
-        BALL,
-        sgd_convex,
-        BASE,
-        {"n": (50, 100, 200), "M": (20, 40, 80)},
-        CONVEX,
-        population=True,
+        one_pass,
+        PASS,
+        PASS_VALUES,
+        {"n": -0.5, "M": -0.5, "d": 0.5, "epsilon": -1.0},
+        options=ONCE,
+        risks=("population",),
+        draws="next",
+        smooth=True,
+        **ACCELERATED,
     ),
     Case(
-        "Theorem 2.1, strongly convex, population risk: MB-SGD, ridge",
+        "Theorem 2.3, strongly convex: one pass, ridge, different clients",
         RIDGE,
-        SGD,
-        STRONGLY,
-        sgd_strong(1.5),
-        STRONG_BASE | {"epsilon": 0.25},
-        {"n": (100, 200, 400), "M": (10, 20, 40)},
-        STRONG,
-        population=True,
+        one_pass,
+        PASS_MORE,
+        PASS_MORE_VALUES,
+        {"n": -1.0, "M": -1.0, "d": 1.0, "epsilon": -2.0},
+        options=ONCE | STAGES,
+        risks=("population",),
+        draws="next",
+        q=0.5,
+        **ACCELERATED,
+    ),
+    Case(
+        "Theorem 2.1, convex, the printed noise: MB-SGD, smoothed absolute loss",
+        ABSOLUTE,
+        sgd_convex_printed,
+        {"n": 400, "M": 400, "d": 20, "epsilon": 6.0},
+        {"n": (200, 400, 800), "M": (200, 400, 800), "d": (10, 20, 40), "epsilon": (3.0, 6.0, 12.0)},
+        CONVEX,
+        risks=BOTH,
+        calibration="theorem-2.1",
+        smooth=True,
+    ),
+    Case(
+        "Theorem 2.1, convex, privacy for free: MB-SGD, smoothed absolute loss",
+        ABSOLUTE,
+        sgd_convex,
+        {"n": 400, "M": 100, "d": 5, "epsilon": 8.0},
+        {"n": (100, 200, 400, 800), "M": (25, 50, 100, 200), "d": (5, 10, 20), "epsilon": (4.0, 8.0, 12.0)},
+        {"n": -0.5, "M": -0.5, "d": 0.0, "epsilon": 0.0},
+        risks=("population",),
+        smooth=True,
+    ),
+    Case(
+        "Theorem 2.1, strongly convex, privacy for free: MB-SGD, ridge",
+        RIDGE,
+        sgd_strong,
+        {"n": 400, "M": 100, "d": 5, "epsilon": 8.0},
+        {"n": (100, 200, 400, 800), "M": (25, 50, 100, 200), "d": (5, 10, 20), "epsilon": (4.0, 8.0, 12.0)},
+        {"n": -1.0, "M": -1.0, "d": 0.0, "epsilon": 0.0},
+        risks=("population",),
+        q=0.5,
+    ),
+    Case(
+        "Theorem 2.1, convex, M of 128 answer: MB-SGD, smoothed absolute loss",
+        ABSOLUTE,
+        sgd_convex,
+        {"n": 1600, "M": 40, "d": 20, "epsilon": 0.25},
+        {"M": (10, 20, 40, 80)},
+        {"M": -0.5},
+        risks=BOTH,
+        draws="some",
+        clients=128,
+        smooth=True,
+    ),
+    Case(
+        "Theorem 2.1, strongly convex, M of 128 answer: MB-SGD, ridge",
+        RIDGE,
+        sgd_strong,
+        {"n": 1600, "M": 40, "d": 20, "epsilon": 0.25},
+        {"M": (10, 20, 40, 80)},
+        {"M": -1.0},
+        risks=BOTH,
+        draws="some",
+        clients=128,
+        q=0.5,
     ),
     Case(
         "Theorem 4.1, convex, shuffled: MB-SGD, smoothed absolute loss",
         ABSOLUTE,
-        SGD,
-        BALL | {"batch_size": 1},
         shuffled,
-        {"n": 1, "M": 900, "d": 10, "epsilon": 1.0},
-        {"M": (450, 900, 1800), "epsilon": (0.5, 1.0, 2.0)},
-        {"M": -1.0, "d": 0.5, "epsilon": -1.0},
+        SHUFFLED,
+        SHUFFLED_VALUES,
+        {"n": -1.0, "M": -1.0, "d": 0.5, "epsilon": -1.0},
+        options={"batch_size": 1},
+        risks=BOTH,
         trust="shuffle",
+        smooth=True,
     ),
-    Case("Theorem 2.2, convex: MB-SGD, hinge loss", HINGE, SGD, BALL, sgd_envelope, BASE, VALUES, CONVEX),
+    Case(
+        "Theorem 4.1, strongly convex, shuffled: MB-SGD, ridge",
+        RIDGE,
+        shuffled_strong,
+        SHUFFLED,
+        SHUFFLED_VALUES,
+        {"n": -2.0, "M": -2.0, "d": 1.0, "epsilon": -2.0},
+        options={"batch_size": 1},
+        risks=BOTH,
+        trust="shuffle",
+        q=0.5,
+    ),
 )
 
-# Why a slope is not the theorem's, by the beginning of the case's name and the quantity.
+# Why a slope is neither the theorem's nor its bound's, by the beginning of the case's name and the quantity.
 WHY: dict[tuple[str, str], str] = {}

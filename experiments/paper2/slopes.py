@@ -1,289 +1,284 @@
-"""Rates of paper 2's theorems at their own parameters: `python -m experiments.paper2.slopes [WORDS]`.
+"""Rates of paper 2's theorems at their own parameters: `python -m experiments.paper2.slopes`.
 
-Each case of `slope_cases` is a problem with a known minimiser. One of n, M, d and epsilon varies at a time; the slope
-of log excess risk against its logarithm, with its 95 % interval, stands beside the theorem's. Then the rounds that
-Noisy MB-SGD and its accelerated form need to reach the same risk with the same total privacy. Writes
-results/paper2/slopes.json and figures, after each row: rows that are not made again stay, with the commit that made
-them. With words, only rows with one of them in "case, quantity" run, and the comparison of rounds for the word rounds.
+Each case of `slope_cases` is a theorem with a problem whose minimiser is known. One of n, M, d and epsilon varies at a
+time; the slope of log excess risk against its logarithm, with its 95 % interval over seeds, stands beside the
+theorem's, and beside that of the theorem's bound with its logarithms and the noise that was added. Convex bounds speak
+of the worst problem: the risk is the largest mean over a grid of problems.
+
+    --case KEY --quantity n --out PART.json     one row, or with one of the two words alone several
+    --merge PART.json ...                       writes results/paper2/slopes.json and its figure
+    --keys                                      lists the cases
+    --quick                                     few seeds and no long run, to try the script
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import sys
-from collections.abc import Iterable
-from dataclasses import replace
+import time
 from functools import cache
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
-from matplotlib.figure import Figure
+from numpy.typing import NDArray
 from scipy import stats
 
 import sordino as so
-from experiments.paper2.hospitals import ROOT
-from experiments.paper2.slope_cases import CASES, DELTA, MU, SGD, WHY, Case, Chosen, D, L, Setting
-from sordino.data import linear_problem
+from experiments.paper2.coordinates import Shares, drawn_shares, true_shares
+from experiments.paper2.exact_rounds import Draw, everybody, final_models, next_records, one_record_each, some_clients
+from experiments.paper2.slope_cases import CASES, DELTA, SPREAD, Case, Chosen, L, Setting, answering
+from sordino.algorithms.ac_sa import AcSa
+from sordino.algorithms.noisy_mb_sgd import NoisyMbSgd
 from sordino.experiments.provenance import provenance
-from sordino.models import linear
-from sordino.planning import Plan
-from sordino.rules.paper2.ensemble import Answering
-from sordino.runs.loop import Options
-from sordino.runs.point import Point, Run
-from sordino.runs.sweep import sweep
-from sordino.tasks import Task
+from sordino.tasks import Population
 
-NOISE_SEEDS, DATA_SEEDS = range(8), range(5)
+ROOT = Path(__file__).parents[2]
 RESULT = ROOT / "results/paper2/slopes.json"
+SEEDS, SEEDS_ALONE, QUICK_SEEDS = 32, 128, 4  # with a grid of problems, with one problem, to try
+GRID = 2.0 ** (-np.arange(0, 29) / 2)  # of q
+NEAR = 4.0  # problems within this factor of the q that the bound points to
+REPEATS = 1000  # of the bootstrap
+QUANTITIES = ("n", "M", "d", "epsilon")
+
+
+class Measured(NamedTuple):
+    """One setting: the risks of all problems and seeds, and what the algorithm ran with."""
+
+    q: NDArray[np.float64]
+    risks: dict[str, NDArray[np.float64]]  # [problems, seeds]
+    rounds: int
+    bound: float
+
+
+class Resolved(NamedTuple):
+    """The method with its step sizes, and the noise of a client."""
+
+    chosen: Chosen
+    method: NoisyMbSgd | AcSa
+    noise_std: float
 
 
 @cache
-def _task(loss: tuple[tuple[str, Any], ...], n: int, clients: int, d: int, seed: int) -> Task:
-    return so.task("linear", clients=clients, records=n, d=d, seed=seed, **dict(loss))
+def _resolved(case: int, setting: tuple[tuple[str, float], ...]) -> Resolved:
+    this, s = CASES[case], dict(setting)
+    chosen = this.choose(this.loss, s)
+    n, M, d = int(s["n"]), int(s["M"]), int(s["d"])
+    beta = this.loss.curvature() or chosen.beta or 1.0
+    method = this.method(lipschitz=L, radius=this.loss.D, mu=this.loss.mu, smoothness=beta, **this.options)
+    other = {} if this.calibration == "numeric" else {"calibration": this.calibration}
+    plan = so.plan(
+        method,
+        rounds=chosen.rounds,
+        cohort=answering(this, M)[0],
+        epsilon=s["epsilon"],
+        delta=DELTA,
+        trust=this.trust,
+        **other,
+    )
+    clients = this.clients or M
+    found = plan.resolve(Population(d, clients, np.full(clients, n)))
+    assert found.rules.numbers is not None
+    assert isinstance(found.method, NoisyMbSgd | AcSa)
+    return Resolved(chosen, found.method, float(found.rules.numbers.noise_std[0]))
 
 
-def task_of(case: Case, setting: Setting, smoothing: float | None, seed: int = 0) -> Task:
-    """The problem of this size, made once, and the envelope that clients train on."""
-    d = int(setting["d"])
-    task = _task(tuple(case.loss.items()), int(setting["n"]), case.clients or int(setting["M"]), d, seed)
-    return task if smoothing is None else replace(task, model=linear(case.loss["loss"], d, smoothing=smoothing))
-
-
-def answering(case: Case, M: int) -> tuple[str, Answering]:
-    """The cohort, and the law of M_r: uniform from half of M to one and a half, where not all answer."""
-    if case.clients is None:
-        return "full", Answering((M,))
-    low, high = M // 2, M + M // 2
-    return f"unreliable:{low}-{high}", Answering(tuple(range(low, high + 1)))
-
-
-def plan_of(case: Case, setting: Setting, chosen: Chosen) -> Plan:
-    """Calibrated noise, and the theorem's rounds."""
-    method = case.method(**case.settings)
-    cohort, _ = answering(case, int(setting["M"]))
-    epsilon, trust = setting["epsilon"], case.trust
-    return so.plan(method, rounds=chosen.rounds, cohort=cohort, epsilon=epsilon, delta=DELTA, trust=trust)
-
-
-def excess(case: Case, setting: Setting) -> np.ndarray:
-    """F(w) - F* after all rounds, for every seed; computed once for the base, which all quantities share."""
-    key = (case.name, tuple(sorted(setting.items())))
-    if key not in _EXCESS:
-        _EXCESS[key] = _excess(case, setting)
-    return _EXCESS[key]
-
-
-_EXCESS: dict[tuple[str, tuple[tuple[str, float], ...]], np.ndarray] = {}
-
-
-def _excess(case: Case, setting: Setting) -> np.ndarray:
-    chosen = case.choose(setting)
-    plan = plan_of(case, setting, chosen)
-    once = Options(evaluate_every=chosen.rounds)
-    if not case.population:
-        runs = sweep([Point(plan, seed) for seed in NOISE_SEEDS], task_of(case, setting, chosen.smoothing), once)
-        return np.array([run.history[-1]["suboptimality"] for run in runs])
-    return np.array([_population(case, setting, chosen, plan, once, seed) for seed in DATA_SEEDS])
-
-
-def _population(case: Case, setting: Setting, chosen: Chosen, plan: Plan, once: Options, seed: int) -> float:
-    """Over fresh records, of a model that was trained on one data set."""
-    task = task_of(case, setting, chosen.smoothing, seed)
-    (run,) = sweep([Point(plan, seed)], task, once)
-    return population_excess(case, setting, run, seed)
-
-
-def population_excess(case: Case, setting: Setting, run: Run, seed: int) -> float:
-    """F(w) - F* of the law that records are drawn from: x uniform on the sphere, y = <w_0, x> + noise.
-
-    Ridge: F - F* = (w - w*)^T (I/d + l2 I) (w - w*) / 2 with w* = w_0 / (1 + d l2). Absolute: F depends on ||w - w_0||
-    alone; its mean is taken over 200,000 draws, the same for all.
-    """
-    n, M, d = int(setting["n"]), int(setting["M"]), int(setting["d"])
-    truth = linear_problem(seed, case.clients or M, n, d, **case.loss).truth
-    w = np.asarray(run.params, np.float64).ravel()
-    if case.loss["loss"] == "ridge":
-        l2 = case.loss["l2"]
-        return float((1 / d + l2) / 2 * np.sum((w - truth / (1 + d * l2)) ** 2))
-    rng = np.random.default_rng(0)
-    x = rng.standard_normal((200_000, d))
-    u, e = x[:, 0] / np.linalg.norm(x, axis=1), case.loss["noise"] * rng.standard_normal(len(x))
-    return float(np.mean(np.abs(np.linalg.norm(w - truth) * u + e) - np.abs(e)))
+def resolved(case: Case, setting: Setting) -> Resolved:
+    """The plan of a case, with the theorem's rounds and smoothing."""
+    return _resolved(CASES.index(case), tuple(sorted(setting.items())))
 
 
 def bound(case: Case, setting: Setting) -> float:
     """What the theorem bounds the risk by, up to a constant, with the noise that was added and with logarithms.
 
     Convex D V / sqrt(R); strongly convex V^2 / (mu R), for Algorithm 1 times ln(mu^2 D^2 R^2 / (2 V^2)). V holds the
-    noise of the accountant, which falls a little more slowly with epsilon than 1 / epsilon. The population risk has
-    L^2 / (mu M n) or L D / sqrt(M n) beside it.
+    noise of the accountant, which falls a little more slowly with epsilon than 1 / epsilon. One pass adds 4 L^2 / M to
+    V^2. The population risk of repeated records has L^2 / (mu M n) or L D / sqrt(M n) beside it.
     """
-    n, d = int(setting["n"]), int(setting["d"])
-    chosen = case.choose(setting)
-    task, plan = task_of(case, setting, chosen.smoothing), plan_of(case, setting, chosen)
-    numbers = plan.resolve(task.population).rules.numbers
-    assert numbers is not None
-    R, M = chosen.rounds, answering(case, int(setting["M"]))[1].mean
-    V2 = d * float(numbers.noise_std[0]) ** 2 / M
-    if "mu" not in case.settings:
-        return D * math.sqrt(V2 / R) + (D / math.sqrt(M * n) if case.population else 0.0)
-    log = math.log(max(2.0, (MU * D * R) ** 2 / (2 * V2))) if case.method is SGD else 1.0
-    return V2 / (MU * R) * log + (1 / (MU * M * n) if case.population else 0.0)
+    n, d, D, mu = int(setting["n"]), int(setting["d"]), case.loss.D, case.loss.mu
+    found, M = resolved(case, setting), answering(case, int(setting["M"]))[1].mean
+    R = found.chosen.rounds
+    V2 = (d * found.noise_std**2 + (4 * L**2 if case.draws in ("next", "one") else 0.0)) / M
+    again = case.risks[0] == "population" and case.draws != "next"
+    if mu == 0:
+        return D * math.sqrt(V2 / R) + (L * D / math.sqrt(M * n) if again else 0.0)
+    log = math.log(max(2.0, (mu * D * R) ** 2 / (2 * V2))) if case.method is so.noisy_mb_sgd else 1.0
+    return V2 / (mu * R) * log + (L**2 / (mu * M * n) if again else 0.0)
 
 
-def slope(values: tuple[float, ...], measured: list[np.ndarray]) -> tuple[float, float, float]:
-    """Of log excess risk on the logarithm: the estimate and its 95 % interval, over all seeds."""
-    x = np.repeat(np.log(values), [len(some) for some in measured])
-    fit = stats.linregress(x, np.log(np.maximum(np.concatenate(measured), 1e-12)))
-    half = float(stats.t.ppf(0.975, len(x) - 2) * fit.stderr)
-    return float(fit.slope), float(fit.slope) - half, float(fit.slope) + half
+def problems(case: Case, setting: Setting) -> NDArray[np.float64]:
+    """The q of all problems: those near the one whose answer the noise just hides."""
+    if case.q is not None:
+        return np.array([case.q])
+    middle = 2 * math.sqrt(setting["d"]) * bound(case, setting) / case.loss.D
+    most = 1 - SPREAD if case.draws == "next" else 1.0
+    inside = (min(most, NEAR * middle) >= GRID) & (middle / NEAR <= GRID)
+    return GRID[inside]
 
 
-def rounds_needed(seeds: Iterable[int] = range(5)) -> dict[str, Any]:
-    """The fewest rounds to a given risk of both methods, on ridge regression with condition number 1 / 0.005."""
-    n, M, d = 1000, 10, 10
-    grid = (5, 10, 20, 40, 80, 160, 320, 640)
-    curves: dict[str, list[float]] = {}
-    for name, method in (("MB-SGD", SGD), ("accelerated", so.accelerated_mb_sgd)):
-        curves[name] = []
-        for R in grid:
-            plan = so.plan(
-                method(lipschitz=L, radius=D, feature_bound=1.0, mu=0.005),
-                rounds=R,
-                epsilon=8.0,
-                delta=DELTA,
-                trust="local",
-            )
-            task = _task((("loss", "ridge"), ("l2", 0.005)), n, M, d, 0)
-            runs = sweep([Point(plan, seed) for seed in seeds], task, Options(evaluate_every=R))
-            curves[name].append(float(np.mean([run.history[-1]["suboptimality"] for run in runs])))
-        print(name, dict(zip(grid, np.round(curves[name], 5), strict=True)), flush=True)
-    target = 1.1 * min(curves["MB-SGD"])
-    needed = {
-        name: next((R for R, risk in zip(grid, curve, strict=True) if risk <= target), None)
-        for name, curve in curves.items()
-    }
-    return {"grid": list(grid), "risk": curves, "target": target, "rounds": needed}
+def data_of(case: Case, setting: Setting, q: NDArray[np.float64], seeds: int) -> tuple[Draw, NDArray[Any], Shares]:
+    """How a round draws, its data [problems, seeds, ...], and the shares of all records [problems, seeds, d, 2]."""
+    n, M, d = int(setting["n"]), int(setting["M"]), int(setting["d"])
+    rngs = [np.random.default_rng(seed) for seed in range(seeds)]
+
+    def each(draw: Any) -> NDArray[Any]:
+        return np.array([[draw(rng, value) for rng in rngs] for value in q])
+
+    if case.draws == "next":
+        data = each(lambda rng, value: _pass(rng, value, d, M, n))
+        return next_records(M), data, data.mean(2)
+    if case.draws == "some":
+        assert case.clients is not None
+        data = each(lambda rng, value: drawn_shares(rng, value, d, n, (case.clients,)))
+        return some_clients(M // 2, M + M // 2), data, data.mean(2)
+    if case.draws == "one":
+        law = [true_shares(value, d).ravel() for value in q]
+        data = np.array([[rng.choice(2 * d, size=(M, n), p=p) for rng in rngs] for p in law])
+        counts = np.array([[np.bincount(one.ravel(), minlength=2 * d) for one in each] for each in data])
+        return one_record_each(d), data, counts.reshape(len(q), seeds, d, 2) / (M * n)
+    if case.risks == ("empirical",):  # the data are as they are: every share is the law's
+        data = each(lambda rng, value: true_shares(value, d))
+    else:
+        data = each(lambda rng, value: drawn_shares(rng, value, d, M * n))
+    return everybody(M), data, data
 
 
-def row_of(case: Case, name: str, made_at: str) -> dict[str, Any]:
-    """The slope over one quantity, with the risk at every value."""
-    settings = [{**case.base, name: value} for value in case.values[name]]
-    measured = [excess(case, setting) for setting in settings]
-    x = [answering(case, int(value))[1].mean if name == "M" else float(value) for value in case.values[name]]
-    centre, low, high = slope(tuple(x), measured)
-    expected = float(stats.linregress(np.log(x), np.log([bound(case, setting) for setting in settings])).slope)
-    return {
-        "row": case.name,
-        "column": name,
-        "paper": case.theory[name],
-        "mean": round(centre, 3),
-        "std": None,
-        "ci95": round((high - low) / 2, 3),
-        "with_logarithms": round(expected, 3),
-        "values": x,
-        "rounds": [case.choose(setting).rounds for setting in settings],
-        "risk": [float(some.mean()) for some in measured],
-        "seeds": list(DATA_SEEDS if case.population else NOISE_SEEDS),
-        "commit": made_at,
-    }
+def _pass(rng: np.random.Generator, q: float, d: int, M: int, rounds: int) -> Shares:
+    """Each round's shares of one record of each client; half of the clients see + more often, half less often."""
+    halves = [drawn_shares(rng, q + sign * SPREAD, d, M // 2, (rounds,)) for sign in (1, -1)]
+    return (halves[0] + halves[1]) / 2
 
 
-def note_of(rows: list[dict[str, Any]]) -> str:
-    """Which slopes hold the exponent of the theorem, or of its bound with logarithms, in their interval."""
-
-    def agrees(row: dict[str, Any], with_logarithms: bool) -> bool:
-        other = row["with_logarithms"] if with_logarithms else row["paper"]
-        return bool(abs(row["mean"] - other) <= row["ci95"])
-
-    plain = [row for row in rows if agrees(row, with_logarithms=False)]
-    only_logarithms = [row for row in rows if row not in plain and agrees(row, with_logarithms=True)]
-    rest = [row for row in rows if row not in plain and row not in only_logarithms]
-    text = f"{len(plain)} of {len(rows)} slopes hold the theorem's exponent in their 95 % interval, and "
-    text += f"{len(only_logarithms)} more that of its bound with the noise that was added. Not so: "
-    return text + "; ".join(f"{row['row']}, {row['column']} ({_why(row)})" for row in rest) + "."
-
-
-def _why(row: dict[str, Any]) -> str:
-    told = f"{row['mean']:.2f} +- {row['ci95']:.2f}"
-    reasons = [reason for (case, name), reason in WHY.items() if row["row"].startswith(case) and name == row["column"]]
-    return ": ".join([told, *reasons])
-
-
-def plot(rows: list[dict[str, Any]]) -> None:
-    """Excess risk over each quantity, a row a case."""
-    names = list(dict.fromkeys(row["row"] for row in rows))
-    columns = ("n", "M", "d", "epsilon")
-    figure = Figure(figsize=(13, 2.6 * len(names)), layout="constrained")
-    grid = np.atleast_2d(figure.subplots(len(names), len(columns), squeeze=False))
-    for axes in grid.ravel():
-        axes.axis("off")
-    for row in rows:
-        line = names.index(row["row"])
-        axes = grid[line, columns.index(row["column"])]
-        axes.axis("on")
-        x, risk, half = np.array(row["values"]), np.array(row["risk"]), row["ci95"]
-        axes.loglog(x, risk, "o-")
-        axes.loglog(x, risk[1] * (x / x[1]) ** row["paper"], "k:", label=f"slope {row['paper']:g}")
-        axes.set(xlabel=row["column"], title=f"{row['mean']:.2f} +- {half:.2f}")
-        axes.tick_params(axis="x", which="minor", labelbottom=False)
-        axes.legend()
-        axes.grid(alpha=0.3)
-        if row["column"] == next(other["column"] for other in rows if other["row"] == row["row"]):
-            axes.set_ylabel(row["row"].replace(": ", ":\n").replace(", ", ",\n"), fontsize=7)
-    figure.savefig(ROOT / "docs/figures/paper2-slopes.png", dpi=70)
+def measure(case: Case, setting: Setting, seeds: int) -> Measured:
+    """Run all problems and seeds of one setting."""
+    q, found, d = problems(case, setting), resolved(case, setting), int(setting["d"])
+    draw, data, all_records = data_of(case, setting, q, seeds)
+    kind = np.int32 if data.dtype.kind == "i" else np.float32
+    R, beta = found.chosen.rounds, found.chosen.beta
+    w = final_models(
+        found.method,
+        case.loss,
+        draw,
+        data.astype(kind),
+        d=d,
+        rounds=R,
+        noise_std=found.noise_std,
+        beta=beta,
+        seeds=seeds,
+    )
+    smoothing = beta if case.smooth else None
+    law = np.array([true_shares(value, d) for value in q])[:, None]
+    of = {"empirical": all_records, "population": np.broadcast_to(law, all_records.shape)}
+    risks = {name: case.loss.excess(w, of[name], smoothing) for name in case.risks}
+    return Measured(q, risks, R, bound(case, setting))
 
 
-def plot_rounds(found: dict[str, Any]) -> None:
-    """Risk over rounds of both methods at one total privacy."""
-    figure = Figure(figsize=(7, 4.2), layout="constrained")
-    axes = figure.add_subplot()
-    for name, curve in found["risk"].items():
-        axes.loglog(found["grid"], curve, "o-", label=name)
-    axes.axhline(found["target"], color="black", linestyle=":", label="target")
-    axes.set(xlabel="rounds R, noise calibrated for each R", ylabel="excess risk")
-    axes.legend()
-    axes.grid(alpha=0.3)
-    figure.savefig(ROOT / "docs/figures/paper2-rounds.png", dpi=110)
+def worst(risk: NDArray[np.float64]) -> float:
+    """The largest mean over seeds, of all problems."""
+    return float(risk.mean(1).max())
+
+
+def slope(x: NDArray[np.float64], risks: list[NDArray[np.float64]]) -> tuple[float, float]:
+    """Of log risk on log x: the estimate, and half of its 95 % interval by the bootstrap over seeds."""
+    rng, log_x = np.random.default_rng(0), np.log(x)
+
+    def fitted(tops: list[float]) -> float:
+        return float(stats.linregress(log_x, np.log(tops)).slope)
+
+    again = [
+        fitted([worst(risk[:, rng.integers(0, risk.shape[1], risk.shape[1])]) for risk in risks])
+        for _ in range(REPEATS)
+    ]
+    low, high = np.percentile(again, [2.5, 97.5])
+    return fitted([worst(risk) for risk in risks]), float(high - low) / 2
+
+
+def rows_of(case: Case, quantity: str, seeds: int, made_at: str) -> list[dict[str, Any]]:
+    """The slope over one quantity for each kind of risk, with the risk at every value."""
+    began = time.monotonic()
+    settings = [{**case.base, quantity: value} for value in case.values[quantity]]
+    measured = [measure(case, setting, seeds) for setting in settings]
+    is_M = quantity == "M"
+    x = np.array([answering(case, int(s["M"]))[1].mean if is_M else s[quantity] for s in settings])
+    bounds = [one.bound for one in measured]
+    expected = float(stats.linregress(np.log(x), np.log(bounds)).slope)
+    rows = []
+    for name in case.risks:
+        risks = [one.risks[name] for one in measured]
+        centre, half = slope(x, risks)
+        top = [worst(risk) for risk in risks]
+        rows.append(
+            {
+                "row": f"{case.name}, {name} risk",
+                "column": quantity,
+                "paper": case.theory[quantity],
+                "mean": round(centre, 3),
+                "std": None,
+                "ci95": round(half, 3),
+                "with_logarithms": round(expected, 3),
+                "values": [float(value) for value in x],
+                "base": dict(case.base),
+                "rounds": [one.rounds for one in measured],
+                "risk": top,
+                "risk_over_bound": [round(t / b, 4) for t, b in zip(top, bounds, strict=True)],
+                "worst_q": [float(one.q[r.mean(1).argmax()]) for one, r in zip(measured, risks, strict=True)],
+                "q_range": [[float(one.q.min()), float(one.q.max())] for one in measured],
+                "local_slopes": [round(float(v), 3) for v in np.diff(np.log(top)) / np.diff(np.log(x))],
+                "seeds": list(range(seeds)),
+                "seconds": round(time.monotonic() - began, 1),
+                "commit": made_at,
+            }
+        )
+    return rows
+
+
+def chosen_rows(case: str | None, quantity: str | None) -> list[tuple[Case, str]]:
+    """The cases and quantities that the words ask for."""
+    return [
+        (one, name)
+        for one in CASES
+        for name in one.values
+        if (case is None or one.key() == case) and (quantity is None or name == quantity)
+    ]
 
 
 def main(words: list[str]) -> None:
-    """All cases, or those with one of the words in their names."""
-    made = provenance(" ".join(["python -m experiments.paper2.slopes", *words]))
-    before = json.loads(RESULT.read_text())
-    for row in before["rows"]:
-        row.setdefault("commit", before["provenance"]["commit"])
-    done = {(row["row"], row["column"]): row for row in before["rows"]}
-    result = {
-        "name": "slopes",
-        "metric": "slope of log excess risk; ci95 is half of its 95 % interval; paper is the theorem's exponent",
-        "guarantees": [],
-        "provenance": made,
-    }
+    """Make a part, or merge parts."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--case", choices=[case.key() for case in CASES], help="one case alone")
+    parser.add_argument("--quantity", choices=QUANTITIES, help="one quantity alone")
+    parser.add_argument("--out", type=Path, default=None, help="where a part goes; without it the result is written")
+    parser.add_argument("--quick", action="store_true", help="few seeds")
+    parser.add_argument("--keys", action="store_true", help="list cases and quantities")
+    parser.add_argument("--merge", nargs="+", type=Path, default=None, help="parts to merge")
+    parser.add_argument("--commit", default=None, help="the commit of this code, where there is no git to ask")
+    given = parser.parse_args(words)
+    if given.keys:
+        print("\n".join(f"{case.key()} {name}" for case, name in chosen_rows(given.case, given.quantity)))
+        return
+    if given.merge:
+        from experiments.paper2.slope_pages import merge
 
-    def write() -> None:
-        rows = [done[case.name, name] for case in CASES for name in case.values if (case.name, name) in done]
-        made["earlier_commits"] = sorted({row["commit"] for row in rows} - {made["commit"]})
-        found = result | {"rows": rows, "rounds": before["rounds"], "note": note_of(rows)}
-        RESULT.write_text(json.dumps(found, indent=1) + "\n")
-        plot([row for row in rows if "values" in row])
+        merge([json.loads(path.read_text()) for path in given.merge], RESULT)
+        return
+    command = "python -m experiments.paper2.slopes" + (f" --case {given.case}" if given.case else "")
+    command += f" --quantity {given.quantity}" if given.quantity else ""
+    made = provenance(command + " --quick" * given.quick, given.commit)
+    rows = []
+    for case, name in chosen_rows(given.case, given.quantity):
+        rows += rows_of(
+            case, name, QUICK_SEEDS if given.quick else SEEDS if case.q is None else SEEDS_ALONE, made["commit"]
+        )
+        print(json.dumps(rows[-1]), flush=True)
+        part = {"name": "slopes", "rows": rows, "provenance": made}
+        if given.out:
+            given.out.write_text(json.dumps(part, indent=1) + "\n")
+    if given.out is None:
+        from experiments.paper2.slope_pages import merge
 
-    for name in (
-        "n",
-        "M",
-        "epsilon",
-        "d",
-    ):  # the quantities in turn, so that a run that is stopped has some of each case
-        for case in CASES:
-            if name in case.values and (not words or any(word in f"{case.name}, {name}" for word in words)):
-                done[case.name, name] = row_of(case, name, made["commit"])
-                print(json.dumps(done[case.name, name]), flush=True)
-                write()
-    if not words or "rounds" in words:
-        before["rounds"] = rounds_needed()
-        plot_rounds(before["rounds"])
-    write()
+        merge([part], RESULT)
 
 
 if __name__ == "__main__":
