@@ -45,8 +45,10 @@ class Loss:
         up, down = shares[..., 0], shares[..., 1]
         at = self.label(w.shape[-1])
         if self.name == "absolute":
+            assert beta is not None
             return up * jnp.clip(beta * (w - at), -1, 1) + down * jnp.clip(beta * (w + at), -1, 1)
         if self.name == "hinge":
+            assert beta is not None
             return down * jnp.clip(beta * (1 + w), 0, 1) - up * jnp.clip(beta * (1 - w), 0, 1)
         if self.name == "ridge":
             return up * (w - at) + down * (w + at)

@@ -19,7 +19,7 @@ from experiments.paper2.coordinates import Loss
 from sordino.algorithms.ac_sa import AcSa
 from sordino.algorithms.noisy_mb_sgd import NoisyMbSgd
 from sordino.keys import key_of
-from sordino.types import Aggregate, Key
+from sordino.types import Aggregate, Key, PyTree
 
 
 class Drawn(NamedTuple):
@@ -85,7 +85,7 @@ def final_models(
     """
 
     def one(key: Key, own: jax.Array) -> jax.Array:
-        def turn(r: jax.Array, state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        def turn(r: jax.Array, state: PyTree) -> PyTree:
             key_draw, key_noise = jax.random.split(jax.random.fold_in(key, r))
             drawn = draw(key_draw, r, own)
             g = loss.gradient(method.broadcast(state).w, drawn.shares, beta)

@@ -150,9 +150,10 @@ def shuffled(loss: Loss, s: Setting) -> Chosen:
 def shuffled_strong(loss: Loss, s: Setting) -> Chosen:
     """Theorem 4.1, strongly convex, with M = N."""
     sizes = {"n": int(s["n"]), "N": int(s["M"]), "M": int(s["M"]), "d": int(s["d"])}
-    beta, epsilon = beta_of(loss), s["epsilon"]
-    known = sizes | {"L": L, "D": loss.D, "epsilon": epsilon, "delta": DELTA}
-    return Chosen(paper2.theorem_4_1_strongly_convex(beta=beta, mu=loss.mu, **known).R)
+    steps = paper2.theorem_4_1_strongly_convex(
+        L=L, D=loss.D, beta=beta_of(loss), mu=loss.mu, epsilon=s["epsilon"], delta=DELTA, **sizes
+    )
+    return Chosen(steps.R)
 
 
 def answering(case: Case, M: int) -> tuple[str, Answering]:

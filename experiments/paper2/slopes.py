@@ -68,7 +68,6 @@ def _resolved(case: int, setting: tuple[tuple[str, float], ...]) -> Resolved:
     n, M, d = int(s["n"]), int(s["M"]), int(s["d"])
     beta = this.loss.curvature() or chosen.beta or 1.0
     method = this.method(lipschitz=L, radius=this.loss.D, mu=this.loss.mu, smoothness=beta, **this.options)
-    other = {} if this.calibration == "numeric" else {"calibration": this.calibration}
     plan = so.plan(
         method,
         rounds=chosen.rounds,
@@ -76,7 +75,7 @@ def _resolved(case: int, setting: tuple[tuple[str, float], ...]) -> Resolved:
         epsilon=s["epsilon"],
         delta=DELTA,
         trust=this.trust,
-        **other,
+        calibration=this.calibration,
     )
     clients = this.clients or M
     found = plan.resolve(Population(d, clients, np.full(clients, n)))
