@@ -121,6 +121,7 @@ def test_the_page_says_what_a_promise_does_not_cover(tmp_path):
         (tmp_path / "paper0" / "table6.json").write_text(json.dumps(known))
         assert f"**{words}**" in results_pages(tmp_path)["results/paper0.md"]
     data = {"start-depends-on-data", "measured-on-clients", "shape-depends-on-data", "records-overlap"}
+    data |= {"constants-from-data"}
     clients = {"clients-dealt-anew", "dealt-by-label", "names-are-clients"}
     assert (
         data | clients | {"step-size-cost", "rounded-sums", "delta-too-large", "no-valid-guarantee", "idealised"}
