@@ -24,6 +24,8 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 os.environ.setdefault("PYTHONWARNINGS", "ignore:Error reading persistent compilation cache entry")
 # Most programs run once: less time in LLVM saves a quarter of the whole. XLA's own passes stay as they are.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1")
+# Two workers share the cores of this machine already; tests of several devices ask for them.
+os.environ.setdefault("JAX_NUM_CPU_DEVICES", "1")
 
 
 MAPS = Path("/proc/self/maps")

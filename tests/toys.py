@@ -164,7 +164,7 @@ def on_four_devices(module: str, expression: str) -> Any:
     script = (
         f"import json, jax, {module} as module\nassert jax.local_device_count() == 4\nprint(json.dumps({expression}))"
     )
-    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
+    flags = {"JAX_NUM_CPU_DEVICES": "4", "JAX_PLATFORMS": "cpu"}
     done = subprocess.run(
         [sys.executable, "-c", script],
         cwd=Path(__file__).parents[1],

@@ -5,6 +5,10 @@
 
 import lazy_loader
 
+from sordino.cores import use_all_cores
+
 __version__ = "0.2.0"
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+use_all_cores()

@@ -26,7 +26,7 @@ from sordino.privacy.accountants import epsilon_of
 from sordino.privacy.certification import certify_ledger
 from sordino.privacy.events import Composed
 from sordino.privacy.ledger import read_ledger
-from sordino.runs import Run, RunStore, SweepStore, checkpoint, setup
+from sordino.runs import Run, RunStore, SweepStore, blocks, checkpoint, setup
 from sordino.runs.agreement import compare_run
 from sordino.runs.blocks import Program
 from sordino.types import Relation
@@ -447,7 +447,8 @@ def test_another_chunk_or_number_of_devices_is_not_resumed(tmp_path, monkeypatch
     so.simulate(planned, TASK, folder=tmp_path / "run")
     with pytest.raises(InvalidInput, match="chunk or devices have changed since"):
         so.simulate(planned, TASK, folder=tmp_path / "run", resume=True, chunk=2)
-    monkeypatch.setattr(jax, "local_device_count", lambda: 2)
+    monkeypatch.setattr(setup, "devices_for", lambda task, plan: 2)
+    monkeypatch.setattr(blocks, "everywhere", lambda tree, devices: tree)  # there is one device to lie on
     with pytest.raises(InvalidInput, match="chunk or devices have changed since"):
         so.simulate(planned, TASK, folder=tmp_path / "run", resume=True)
 

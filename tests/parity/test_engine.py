@@ -79,14 +79,22 @@ def on_devices(devices: int) -> dict[str, list[float]]:
 
 @pytest.mark.slow
 def test_four_devices_are_one():
-    four, through_simulate = on_four_devices("tests.parity.test_engine", "[module.on_devices(4), module.simulated()]")
+    four, through_simulate = on_four_devices(
+        "tests.parity.test_engine", "[module.on_devices(4), module.simulated_on_all()]"
+    )
     for name, values in on_devices(1).items():
         np.testing.assert_allclose(four[name], values, atol=1e-5, err_msg=name)
     np.testing.assert_allclose(through_simulate, simulated(), atol=1e-5)
 
 
+def simulated_on_all() -> list[float]:
+    """Parameters of `so.simulate`, on all devices however small the work."""
+    setup.SMALL = 0.0
+    return simulated()
+
+
 def simulated(**options: Any) -> list[float]:
-    """Parameters of `so.simulate`, which takes all devices that there are."""
+    """Parameters of `so.simulate`."""
     plan = so.plan(METHOD, rounds=7, cohort="unreliable:3-7", noise_multiplier=1.0)
     run = so.simulate(plan, TASK, seed=3, **options)
     return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(run.params)]).tolist()
@@ -96,7 +104,19 @@ def test_chunks_leave_work_for_every_device(monkeypatch):
     plan = so.plan(METHOD, rounds=1)
     assert setup.choose_chunk(TASK, plan) == 10
     monkeypatch.setattr(jax, "local_device_count", lambda: 4)
+    monkeypatch.setattr(setup, "SMALL", 0.0)
     assert setup.choose_chunk(TASK, plan) == 3
+
+
+def test_no_more_devices_than_clients_or_than_memories_allow(monkeypatch):
+    plain, remembering = so.plan(METHOD, rounds=1), so.plan(so.scaffold(local_steps=1, local_lr=0.1), rounds=1)
+    monkeypatch.setattr(jax, "local_device_count", lambda: 64)
+    assert setup.devices_for(TASK, plain) == 1  # the work is small
+    monkeypatch.setattr(setup, "SMALL", 0.0)
+    assert setup.devices_for(TASK, plain) == setup.devices_for(TASK, remembering) == CLIENTS
+    monkeypatch.setattr(setup, "MEMORIES", 4.0 * CLIENTS * TASK.d - 1)
+    assert setup.devices_for(TASK, plain) == CLIENTS
+    assert setup.devices_for(TASK, remembering) == 1
 
 
 def test_chunks_are_of_nearly_equal_size(monkeypatch):

@@ -86,7 +86,8 @@ def _relation_of(event: Event, relation: Relation | str | None) -> Relation:
 
 @lru_cache(maxsize=10_000)  # a sweep asks the same again for every point
 def _accounted(event: Event, delta: float, relation: Relation) -> tuple[float, str]:
-    account = _account_of(event, relation)
+    # Kept are the answers: an account may hold a long lattice, and every number of rounds has one of its own.
+    account = _account_of.__wrapped__(event, relation)
     return account.epsilon(delta), account.accountant
 
 

@@ -21,6 +21,7 @@ from sordino.keys import require_generator
 from sordino.models import Batch
 from sordino.planning.cohort import Cohort
 from sordino.planning.resolved import Rules
+from sordino.rounds.mesh import DEALT, EVERYWHERE, mesh_of, stay_everywhere, sum_over_devices
 from sordino.rounds.turns import ClientInfo, ClientKeys, ServerKeys, client_turn, measured_length, server_turn, tally
 from sordino.summation import RunningSum
 from sordino.tasks import Records
@@ -187,20 +188,19 @@ def run_cohort(
 
         summed, new, sent = _run_chunks(one, client_ids, present, states, spec)
         if spec.devices > 1:
-            summed = jax.lax.all_gather(summed, "device").joined()
+            summed = sum_over_devices(summed, spec.devices)
         return summed, new, sent
 
     work = on_device
     if spec.devices > 1:  # the cohort is dealt to the devices of this machine, and their sums are added up
-        mesh = jax.make_mesh((spec.devices,), ("device",), axis_types=(jax.sharding.AxisType.Auto,))
-        own, everybodys = jax.sharding.PartitionSpec("device"), jax.sharding.PartitionSpec()
-        inputs, outputs = (own, own, own, everybodys), (everybodys, own, own)
+        inputs, outputs = (DEALT, DEALT, DEALT, EVERYWHERE), (EVERYWHERE, DEALT, DEALT)
+        mesh = mesh_of(spec.devices)
         work = jax.shard_map(on_device, mesh=mesh, in_specs=inputs, out_specs=outputs, check_vma=False)
     summed, new, sent = work(client_ids, present, cohort_states, shared)
     # An absent place must not write: its index is out of bounds, where scatter drops it.
     place = jnp.where(present, client_ids, spec.population)
     states = jax.tree.map(lambda leaf, value: leaf.at[place].set(value, mode="drop"), states, new)
-    return summed, states, sent[:places] if spec.transcript else None
+    return summed, stay_everywhere(states, spec.devices), sent[:places] if spec.transcript else None
 
 
 def _run_chunks(

@@ -20,10 +20,11 @@ import numpy as np
 from sordino.keys import key_of
 from sordino.planning import Plan, ResolvedPlan, Rules
 from sordino.rounds.engine import ProgramSpec, RoundInfo, RoundState, run_round, run_rounds
+from sordino.rounds.mesh import everywhere, here
 from sordino.runs.identity import digest_of, identity_of_program, without_addresses
 from sordino.runs.point import Point
 from sordino.runs.setup import (
-    client_bytes,
+    clients_that_fit,
     equal_chunk,
     initial_state,
     memory_budget,
@@ -66,6 +67,7 @@ class Program:
         keys = [key_of(seed) for seed in block.seeds]
         self.rules: Rules = _stacked(rules) if block.spec.stacked else rules[0]
         self.keys: Key = jnp.stack(keys) if block.spec.stacked else keys[0]
+        self._given = everywhere((self.rules, task.records, self.keys), block.spec.devices)
         self._settled = repr(([member.plan for member in members], block.seeds, block.rounds))
 
     def initial(self) -> RoundState:
@@ -81,7 +83,8 @@ class Program:
 
     def advance(self, state: RoundState, start: int, stop: int) -> tuple[RoundState, RoundInfo]:
         """Start rounds [start, stop) of all points; `fetched` waits for their diagnostics."""
-        given = (self.rules, self._task.records, state, self.keys)
+        rules, records, keys = self._given
+        given = (rules, records, everywhere(state, self._spec.devices), keys)
         if self._spec.transcript:
             state, each = run_rounds(*given, jnp.int32(start), spec=self._spec, rounds=stop - start)
             info = _means(RunningSum.of_each(_numbers_of(each)).value(), stop - start)
@@ -100,9 +103,10 @@ class Program:
 
     def models(self, state: RoundState) -> jax.Array:
         """The models of all points as flat vectors, a row each."""
+        server = here(state.server)
         if not self._spec.stacked:
-            return _params(self.rules, state.server)[None]
-        w = jax.vmap(jax.vmap(_params), in_axes=(None, 0))(self.rules, state.server)
+            return _params(self.rules, server)[None]
+        w = jax.vmap(jax.vmap(_params), in_axes=(None, 0))(self.rules, server)
         return w.reshape(-1, w.shape[-1])
 
     def measure(self, models: jax.Array) -> list[dict[str, float]]:
@@ -245,7 +249,7 @@ def _shape(shape: tuple[int, ...], plan: Plan, task: Task, at_a_time: int | None
     """(seeds, members, clients of each) at a time. Members come first: they share records, which seeds do not."""
     seeds, members = shape
     places = places_of_a_device(task, plan)
-    clients = max(1, int(memory_budget() / client_bytes(task, plan)))
+    clients = clients_that_fit(task, plan)
     if at_a_time is None and jax.default_backend() == "cpu":
         width = min(members, ON_A_CPU)
         return 1, width, equal_chunk(places, clients // width)

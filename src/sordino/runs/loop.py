@@ -23,6 +23,7 @@ from sordino.runs.metrics import metrics_row, require_bounded, spent
 from sordino.runs.names import CHECKPOINT
 from sordino.runs.point import Point, Progress, Row, Run
 from sordino.runs.setup import segments, usual_interval
+from sordino.runs.spending import Spending
 from sordino.runs.store import RunStore
 from sordino.tasks import Predictor, Task
 
@@ -145,6 +146,8 @@ class _Training:
         self._checkpoint = self._checkpoint_of(identity)
         stops = [stop for _, stop in stretches]
         self.done, self._state, self._rows = self._checkpoint.load(first, len(self._points), stops)
+        later = [stop for _, stop in segments(self.done, block.rounds, self.every)]
+        self._spending = Spending(self._points, later, held)
         self._history = dict(zip(self._points, self._rows, strict=True))
         for number, rows in self._history.items():
             for row in rows:  # promises follow from the plan, not from a file
@@ -160,12 +163,11 @@ class _Training:
         for store in self._stores.values():
             store.enter(stop)
         state, running = self._program.advance(self._state, start, stop)
-        # The device is still at it: what these rounds will have cost is found meanwhile.
-        epsilons = {number: spent(stop, point) for number, point in self._points.items()}
         models = self._program.models(state)
         measured = self._program.measure(models)
         losses = self._program.training_losses(models) if options.training_loss else None
         info = self._program.fetched(running)
+        epsilons = self._spending.after(stop)
         for number, place in self._places.items():
             own = jax.tree.map(lambda leaf, place=place: leaf[place], info._replace(transcript=None))
             require_bounded(self._points[number], own, start, stop)

@@ -7,12 +7,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from sordino.errors import require
+from sordino.keys import key_of
 from sordino.planning import Plan, ResolvedPlan
 from sordino.rounds.engine import ProgramSpec, RoundState
 from sordino.tasks import Task
 from sordino.types import Key, Method, Trust
 
 CACHE = 2.0**18  # bytes of a CPU's cache for a chunk of clients; larger chunks were up to three times slower
+# On a CPU each core is a device. A round of fewer multiplications than SMALL is over before the cores have agreed on
+# its sums; and each core would hold what clients remember, which may not take more than MEMORIES bytes.
+SMALL = 2.0**22
+MEMORIES = 2.0**28
 
 
 def segments(first: int, rounds: int, every: int) -> list[tuple[int, int]]:
@@ -39,7 +44,7 @@ def spec_of(plan: Plan, resolved: ResolvedPlan, task: Task, *, chunk: int, trans
         chunk=chunk,
         transcript=transcript,
         shuffled=resolved.trust is Trust.SHUFFLE,
-        devices=jax.local_device_count(),
+        devices=devices_for(task, plan),
         augment=task.augment,
     )
 
@@ -53,12 +58,38 @@ def initial_state(method: Method, task: Task, key: Key) -> RoundState:
 
 def choose_chunk(task: Task, plan: Plan) -> int:
     """As many clients at a time as fit, in equal chunks."""
-    return equal_chunk(places_of_a_device(task, plan), int(memory_budget() / client_bytes(task, plan)))
+    return equal_chunk(places_of_a_device(task, plan), clients_that_fit(task, plan))
+
+
+def devices_for(task: Task, plan: Plan) -> int:
+    """The devices of this machine that a cohort is dealt to: one, where several would not be faster or not fit."""
+    places, devices = plan.cohort.capacity(task.clients), jax.local_device_count()
+    if jax.default_backend() == "cpu" and devices > 1:
+        work = float(places) * records_at_a_time(task, plan) * task.d
+        if work < SMALL or bytes_of_memories(task, plan) > MEMORIES:
+            return 1
+    return min(devices, places)
+
+
+def bytes_of_memories(task: Task, plan: Plan) -> int:
+    """What all clients remember between rounds."""
+    kept = jax.eval_shape(lambda: plan.method.init_client(task.initial(key_of(0))))
+    return task.clients * sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(kept))
 
 
 def places_of_a_device(task: Task, plan: Plan) -> int:
     """How many clients of a cohort one device trains."""
-    return -(-plan.cohort.capacity(task.clients) // jax.local_device_count())
+    return -(-plan.cohort.capacity(task.clients) // devices_for(task, plan))
+
+
+def clients_that_fit(task: Task, plan: Plan) -> int:
+    """How many clients one device trains at a time."""
+    return max(1, int(memory_budget() / client_bytes(task, plan)))
+
+
+def records_at_a_time(task: Task, plan: Plan) -> int:
+    """Records in a gradient of the largest client."""
+    return min(task.largest, plan.method.batch_records or task.largest)
 
 
 def equal_chunk(places: int, most: int) -> int:
@@ -75,6 +106,9 @@ def memory_budget() -> float:
 
 def client_bytes(task: Task, plan: Plan) -> float:
     """Bytes that training one client takes, roughly: some copies of the model, and its records."""
-    record = 4 * int(np.prod(np.shape(task.data.x)[1:])) + 8
-    batch = plan.method.batch_records or task.largest
-    return 8 * 4 * task.d + 4 * record * min(task.largest, batch)
+    inputs = int(np.prod(np.shape(task.data.x)[1:]))
+    records = (4 * inputs + 8) * records_at_a_time(task, plan)
+    if task.model.linear is not None and 2 * task.largest < inputs:
+        # The engine trains on the products of records with each other, and touches the model at the end only.
+        return (4 * task.d + records) / 8
+    return 8 * 4 * task.d + 4 * records

@@ -30,6 +30,7 @@ from sordino.planning import Plan, Rules, plan
 from sordino.privacy.accountants import forget_accounts
 from sordino.rounds import engine
 from sordino.rounds.engine import ProgramSpec, RoundState, Shared, run_client, run_rounds
+from sordino.rounds.mesh import everywhere
 from sordino.runs.blocks import Program, make_blocks
 from sordino.runs.memory import peak_mib
 from sordino.runs.point import Point
@@ -123,7 +124,8 @@ def prepare(workload: Workload, *, rounds: int = 1, seed: int = 0, sampler: str 
     spec = spec_of(planned, resolved, task, chunk=chunk)
     key = key_of(seed)
     state = initial_state(planned.method, task, key)
-    fixed = (resolved.rules, jax.block_until_ready(task.records), state, key)
+    rules, records = resolved.rules, jax.block_until_ready(task.records)
+    fixed = everywhere((rules, records, state, key), spec.devices)
     started = time.perf_counter()
     compiled = run_rounds.lower(*fixed, jnp.int32(0), spec=spec, rounds=rounds).compile()
     seconds = time.perf_counter() - started
@@ -132,7 +134,7 @@ def prepare(workload: Workload, *, rounds: int = 1, seed: int = 0, sampler: str 
         state: RoundState = jax.block_until_ready(compiled(*fixed, jnp.int32(first)))[0]
         return state
 
-    return Prepared(run, functools.partial(_loop, *fixed, spec), task.d, chunk, seconds)
+    return Prepared(run, functools.partial(_loop, rules, records, state, key, spec), task.d, chunk, seconds)
 
 
 def measure(workload: Workload, seed: int = 0) -> dict[str, Any]:

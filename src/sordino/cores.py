@@ -1,0 +1,36 @@
+"""All cores of a CPU for JAX: each is a device of its own, and the clients of a round are dealt to them.
+
+One device of XLA's uses several cores inside a large matrix product only; most rounds are made of small ones. Whoever
+has said how many devices there are is obeyed: JAX_NUM_CPU_DEVICES, jax.config or XLA_FLAGS. Accelerators do not mind.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+MOST = 32  # devices; compiling and adding up take longer with each
+
+
+def use_all_cores() -> None:
+    """Let JAX see each core that this process may use as a device. Without effect once JAX has begun to compute."""
+    if "JAX_NUM_CPU_DEVICES" in os.environ or "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
+        return
+    cores = min(_cores(), MOST)
+    if "jax" not in sys.modules:
+        os.environ["JAX_NUM_CPU_DEVICES"] = str(cores)
+        return
+    import jax
+
+    if jax.config.values["jax_num_cpu_devices"] > 0:
+        return
+    try:
+        jax.config.update("jax_num_cpu_devices", cores)
+    except RuntimeError:  # its devices exist: they stay as they are
+        return
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
