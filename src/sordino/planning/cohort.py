@@ -1,8 +1,7 @@
 """Who takes part in a round: full, poisson:Q, fixed:K, unreliable:LOW-HIGH, or unreliable:M=P,M=P,...
 
-A cohort is a padded list of client numbers and a mask. Drawing K of many clients costs O(K), a Poisson sample one
-random word a client; the divisor of the mean is the planned size. Each knows the sampling that its privacy is accounted
-by.
+A cohort is a padded list of client numbers and a mask. Drawing K of many clients costs O(K); the divisor of the mean is
+the planned size. Each knows the sampling that its privacy is accounted by.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from sordino.errors import InvalidInput, require
+from sordino.planning._drawing import SMALL, binomial, distinct
 from sordino.privacy import sampling
 from sordino.types import Key
 
@@ -81,10 +81,15 @@ class PoissonCohort(Cohort):
     def draw(self, key: Key, clients: int) -> tuple[jax.Array, jax.Array]:
         if self.q == 1:
             return FullCohort().draw(key, clients)
-        # A client takes part if its random word is among the first q 2^32, rounded down: no more often than accounted.
-        # Drawing the gaps between participants would need fewer words, but float32 gives some 9 % too much at q = 1e-6.
-        comes = jax.random.bits(key, (clients,), jnp.uint32) < jnp.uint32(math.floor(self.q * 2**32))
-        (position,) = jnp.nonzero(comes, size=self.capacity(clients), fill_value=clients)
+        # q is rounded down to a share of the words of 32 bits: nobody takes part more often than accounted.
+        share, capacity = math.floor(self.q * 2**32), self.capacity(clients)
+        if clients > SMALL and 4 * capacity <= clients:
+            # Given how many come, every set of so many clients is equally likely.
+            key_number, key_who = jax.random.split(key)
+            number = binomial(key_number, clients, share, capacity)
+            return distinct(key_who, capacity, clients), jnp.arange(capacity) < number
+        comes = jax.random.bits(key, (clients,), jnp.uint32) < jnp.uint32(share)  # a word a client
+        (position,) = jnp.nonzero(comes, size=capacity, fill_value=clients)
         return jnp.minimum(position, clients - 1).astype(jnp.int32), position < clients
 
     def sampling(self, clients: int) -> sampling.Sampling:
@@ -106,7 +111,7 @@ class FixedCohort(Cohort):
         return self.size
 
     def draw(self, key: Key, clients: int) -> tuple[jax.Array, jax.Array]:
-        return _distinct(key, self.size, clients), jnp.ones(self.size, bool)
+        return distinct(key, self.size, clients), jnp.ones(self.size, bool)
 
     def sampling(self, clients: int) -> sampling.Sampling:
         return sampling.WithoutReplacement(self.size, clients)
@@ -149,7 +154,7 @@ class UnreliableCohort(Cohort):
             number = jax.random.choice(key_number, numbers, p=p)
         else:
             number = jax.random.randint(key_number, (), self.low, self.high + 1)
-        return _distinct(key_who, self.high, clients), jnp.arange(self.high) < number
+        return distinct(key_who, self.high, clients), jnp.arange(self.high) < number
 
     def __str__(self) -> str:
         if self.law:
@@ -194,17 +199,3 @@ def _of_law(text: str, argument: str) -> UnreliableCohort:
     valid = all(0 < p <= 1 for p in probabilities) and abs(math.fsum(probabilities) - 1) < 1e-9
     require(valid, "cohort", text, "the probabilities must be positive and add up to 1")
     return UnreliableCohort(numbers[0], numbers[-1], law)
-
-
-def _distinct(key: Key, size: int, clients: int) -> jax.Array:
-    """`size` different numbers below `clients`, uniformly, in O(size) when few of many are wanted."""
-    if 4 * size > clients:
-        return jax.random.permutation(key, clients)[:size]
-    # Draw with replacement and keep the first of each value: the first `size` values are a uniform sample without
-    # replacement. A draw repeats an earlier one with probability below size/clients <= 1/4.
-    draws = size + math.ceil(size / 2) + 40
-    value = jax.random.randint(key, (draws,), 0, clients)
-    order = jnp.argsort(value, stable=True)
-    repeated = jnp.zeros(draws, bool).at[order[1:]].set(value[order[1:]] == value[order[:-1]])
-    first = jnp.argsort(repeated, stable=True)[:size]
-    return value[first]
