@@ -8,7 +8,7 @@ from sordino.rules import RULES, Rule
 from sordino.rules.rule import Argument
 
 PAGE = Path(__file__).parents[1] / "docs" / "rules.md"
-MARK = "<!-- below: `python -m tools.rules` -->\n"
+MARK = "<!-- below made by `python -m tools.rules` -->\n"
 
 
 def rules_page(page: str) -> str:

@@ -312,7 +312,8 @@ COMMANDS = {
     "evaluate runs/patients bad.parquet --encoding latin-1": "encoding = 'latin-1': is for CSV files",
     "evaluate runs/patients unlabelled.csv": "no such column",
     "export runs/patients --format keras": "--format",
-    "export runs/patients --out patients.csv": "out = 'patients.csv': exists already",
+    "export runs/patients --out patients.csv": "out = 'patients.csv': a file of format safetensors ends in",
+    "export runs/patients --out some.safetensors": "out = 'some.safetensors': exists already",
     "export runs/never": "there is no run here",
     "data info never.csv": "no such file",
     "data info never.toml": "cannot be read",
@@ -330,6 +331,7 @@ def wrong(home) -> Path:
     for name, contents in FILES.items():
         (home / name).write_bytes(contents)
     np.savez(home / "some.npz", x=np.zeros((2, 8)))
+    (home / "some.safetensors").write_bytes(b"")
     return home
 
 

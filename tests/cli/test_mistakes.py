@@ -86,7 +86,10 @@ def test_everything_that_can_be_given_has_a_help_text():
         (["compare", "cfg.toml", "other.toml", "--held-out", "1.5"], "held-out = 1.5: must lie in (0, 1)"),
         (["plan", "cfg.toml", "--set", "algorithm.local_lr={grid=[0.1, 0.1]}"], "0.1 stands there twice"),
         (["plan", "cfg.toml", "--set", "run.cohort=0.2"], "[run] cohort = 0.2: must be text, in quotes"),
-        (["plan", "cfg.toml", "--set", "run.rounds=many"], "[run] rounds = 'many': must be a whole number"),
+        (
+            ["plan", "cfg.toml", "--set", "run.rounds=many"],
+            "[run] rounds = 'many': must be a number, or one of paper3-theorem-2",
+        ),
         (["plan", "latin.toml"], "file = 'latin.toml': is not UTF-8 text: save it as UTF-8"),
         (["report", "runs/x", "runs/x"], "run = 'runs/x': is named twice"),
         (["board", ".", "--host", "no.such.host.invalid"], "host = 'no.such.host.invalid': is not known here"),

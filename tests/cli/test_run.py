@@ -306,8 +306,8 @@ MISTAKES = {
     "no such model": ('partition = "iid"', 'partition = "iid"\nmodel = "mpl:8"', [":6:", "[task] model", "mlp"]),
     "no such partition": ('"iid"', '"idd"', [":5:", "[task] partition", "shards:K"]),
     "too many clients": ("clients = 20", "clients = 5000", [":4:", "[task] clients", "at most"]),
-    "wrong type": ("rounds = 3", 'rounds = "3"', [":20:", "[run] rounds = '3'", "integer"]),
-    "fraction of a round": ("rounds = 3", "rounds = 3.5", [":20:", "[run] rounds = 3.5", "integer"]),
+    "wrong type": ("rounds = 3", 'rounds = "3"', [":20:", "[run] rounds = '3'", "must be a number"]),
+    "fraction of a round": ("rounds = 3", "rounds = 3.5", [":20:", "[run] rounds = 3.5", "whole number"]),
     "no rounds": ("rounds = 3", "", [":19:", "[run] rounds", "missing"]),
     "zero rounds": ("rounds = 3", "rounds = 0", [":20:", "[run] rounds = 0", "at least 1"]),
     "no such method": ('"fedavg"', '"fedprox"', [":8:", "[algorithm] name", "fedavg"]),
@@ -340,7 +340,7 @@ def test_a_mistake_is_one_line(run, config, tmp_path, name, command):
         ("rounds=3", "section.key=value"),
         ("run.rounds", "section.key=value"),
         ("run.=3", "section.key=value"),
-        ("run.rounds=many", "integer"),
+        ("run.rounds=many", "must be a number"),
         ("run.roundz=3", "is not known"),
         ("runs.rounds=3", "is not known"),
         ("bound.clip=0", "clip = 0"),
@@ -357,7 +357,7 @@ def test_a_wrong_change_is_one_line(run, config, tmp_path, change, word):
 def test_a_file_that_is_not_there_or_no_text(run, tmp_path):
     assert "check the path" in run("run", str(tmp_path / "no.toml"), code=2).stderr
     (tmp_path / "picture.toml").write_bytes(b"\x89PNG\xff\xfe")
-    assert "is not text" in run("plan", str(tmp_path / "picture.toml"), code=2).stderr
+    assert "is not UTF-8 text" in run("plan", str(tmp_path / "picture.toml"), code=2).stderr
 
 
 def test_simulate_refuses_what_makes_no_sense():

@@ -27,7 +27,9 @@ KEY = jax.random.key(3)
 TASK = toy(sizes=(3, 1, 5, 2, 4, 3))
 RECORD_METHODS = [name for name in METHODS if issubclass(get_type_hints(METHODS[name])["return"], RecordMethod)]
 # A method that protects records bounds their gradients, and not a whole message.
-BOUNDS = {"record_scaffold": (so.clip(10.0),)} | {name: (None,) for name in RECORD_METHODS if name != "record_scaffold"}
+BOUNDS = {"record_scaffold": (so.clip(10.0),), "error_feedback, scheduled": (so.clip(0.01), so.normalize(0.5))} | {
+    name: (None,) for name in RECORD_METHODS if name != "record_scaffold"
+}
 # Options that make a method of another paper.
 VARIANTS = {
     "fedavg, proximal": functools.partial(METHODS["fedavg"], proximal=0.1),

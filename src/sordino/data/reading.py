@@ -100,9 +100,13 @@ class Reading:
 
     def x(self, table: Table) -> Features:
         """The features of every row."""
+        self.require_columns(table)
+        return np.concatenate([feature.of(table) for feature in self.features], axis=1).astype(np.float32)
+
+    def require_columns(self, table: Table) -> None:
+        """Every feature has its column."""
         for feature in self.features:
             table.column("columns", feature.name)
-        return np.concatenate([feature.of(table) for feature in self.features], axis=1).astype(np.float32)
 
     def y(self, table: Table) -> Labels:
         """The label of every row."""
@@ -113,6 +117,7 @@ class Reading:
 
     def warn_of_cuts(self, table: Table) -> None:
         """Say on this machine how many values lie outside of their declared ranges. Nothing keeps the counts."""
+        self.require_columns(table)
         numbers = [feature for feature in self.features if isinstance(feature, Number)]
         cut = [f"{each.name} in {count} of {len(table)} records" for each in numbers if (count := each.outside(table))]
         if cut:

@@ -95,7 +95,7 @@ class Deployment:
             "[test]                        # the server's own records, on which models are measured",
             'file = "test.csv"             # .csv, .npz or .parquet, with the columns that the nodes have',
             'label = "label"               # the column of labels',
-            '# features = ["age", "rate"]  # columns, where they are not all others',
+            '# features = ["age", "rate"]  # columns, where they are not all others; more keys: see node.toml',
             f"classes = {2 if self.example is None else self.example.classes}",
         )
         return "\n".join(lines if self.example is not None else [f"# {line.removeprefix('# ')}" for line in lines])
