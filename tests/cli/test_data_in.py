@@ -6,6 +6,7 @@ import csv
 import inspect
 import json
 import re
+import shlex
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 import sordino as so
 from sordino.data.own import OWN_DATA
 from tests import patients
+from tests.pages import ROOT, blocks_of, commands_of
 
 RUN = """\
 [algorithm]
@@ -366,7 +368,8 @@ def test_features_beyond_their_bound_are_warned_about_in_one_line(run, there):
 
 # --- The page -------------------------------------------------------------------------------------------------------
 
-PAGE = (Path(__file__).parents[2] / "docs" / "own_data.md").read_text()
+DOCS = ROOT / "docs"
+PAGE = (DOCS / "own_data.md").read_text()
 
 
 def test_the_example_of_the_page_prints_what_it_says(tmp_path, monkeypatch):
@@ -378,11 +381,63 @@ def test_the_example_of_the_page_prints_what_it_says(tmp_path, monkeypatch):
     assert out.getvalue() == printed
 
 
+START = "index.md"  # shows the same run file, and the shortest way to a report
+
+
 def test_the_run_file_of_the_page_is_planned(run, there):
-    (there / "page.toml").write_text(re.search(r"```toml\n(.*?)```", PAGE, re.S)[1])
+    (there / "page.toml").write_text(run_file_of("own_data.md"))
     planned = json.loads(run("plan", "page.toml", "--json").stdout)
     assert planned["clients"] == 12
     assert "shape-depends-on-data" not in {warning["code"] for warning in planned["warnings"]}
+
+
+def run_file_of(page: str) -> str:
+    """The run file of a page that reads the patients."""
+    (found,) = (block.text for block in blocks_of(DOCS / page) if "csv:patients.csv" in block.text)
+    return found
+
+
+def followed(run, page: str, folder: Path, monkeypatch) -> list[str]:
+    """Do what a page says in a folder with the patients -> its commands, in order."""
+    monkeypatch.chdir(folder)
+    patients.write(folder / "patients.csv")
+    patients.write(folder / "new.csv", patients=50)
+    (folder / "patients.toml").write_text(run_file_of(page))
+    blocks = [block for block in blocks_of(DOCS / page) if block.language == "console" and "patients" in block.text]
+    commands = [line for block in blocks for line, _ in commands_of(block)]
+    for line in commands:
+        program, *words = shlex.split(line, comments=True)
+        if program == "sordino":  # `make dist` installs the package
+            run(*words)
+    return commands
+
+
+def test_five_commands_lead_from_a_table_to_a_report(run, tmp_path, monkeypatch):
+    commands = followed(run, START, tmp_path, monkeypatch)
+    assert [line.split()[:2] for line in commands] == [
+        ["pip", "install"],
+        ["sordino", "data"],
+        ["sordino", "plan"],
+        ["sordino", "run"],
+        ["sordino", "report"],
+    ]
+    text = (tmp_path / "runs" / "patients" / "report.html").read_text()
+    for words in ("What this certificate says", "one client of 12", "Test accuracy (%)"):
+        assert words in text
+    assert "Orl" not in text  # no client's name
+    assert run_file_of(START) == run_file_of("own_data.md")
+
+
+def test_the_commands_of_the_page_run(run, tmp_path, monkeypatch):
+    pytest.importorskip("onnx")
+    commands = followed(run, "own_data.md", tmp_path, monkeypatch)
+    assert [line.split()[1] for line in commands] == ["data", "plan", "run", "predict", "report", "evaluate", "export"]
+    made = tmp_path / "runs" / "patients"
+    assert (tmp_path / "labels.png").exists()
+    assert (made / "report.html").exists()
+    with open("predictions.csv", newline="") as file:
+        assert {row["prediction"] for row in csv.DictReader(file)} == {"benign", "malignant"}
+    assert list(tmp_path.rglob("*.onnx"))
 
 
 def test_the_page_has_every_option():
