@@ -19,6 +19,11 @@ from websockets.sync.client import ClientConnection, connect
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 PATIENCE = 30.0  # seconds until something has gone wrong
+PAINTED = """(() => {
+  const canvas = document.querySelector('#chart-%s canvas');
+  const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+  return new Set(new Uint32Array(data.buffer)).size;
+})()"""  # the number of colours in a chart, which has a quantity's name
 
 
 def chromium() -> str | None:
@@ -76,6 +81,15 @@ class Tab:
 
     def move(self, x: float, y: float) -> None:
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+
+    def inside(self, selector: str) -> tuple[float, float]:
+        """A place within an element, at its right end, once it is on the screen."""
+        self.value(f"document.querySelector('{selector}').scrollIntoView({{block: 'center'}})")
+        x, y, width, height = self.value(
+            "(({x, y, width, height}) => [x, y, width, height])"
+            f"(document.querySelector('{selector}').getBoundingClientRect())"
+        )
+        return x + width - 2, y + height / 2
 
     def picture(self, path: Path, *, whole: bool = True) -> Path:
         made = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)

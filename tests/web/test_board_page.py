@@ -10,6 +10,7 @@ import urllib.request
 import pytest
 
 from sordino.report.board import board_app
+from tests.web.browser import PAINTED
 from tests.web.makers import run_into, serving
 
 pytestmark = pytest.mark.xdist_group("browser")  # one browser for all workers
@@ -67,6 +68,37 @@ def test_a_run_is_followed_while_it_goes_on(tab, folder):
         run_into(folder / "third", rounds=2)
         tab.until(ROW.format("third") + " !== null")
         assert tab.complaints == []
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_charts_are_drawn_in_both_colours_within_the_screen(tab, folder, width):
+    paper = "getComputedStyle(document.documentElement).backgroundColor"
+    tab.resize(width)
+    with serving(board_app(folder)) as port:
+        tab.open(f"http://127.0.0.1:{port}/")
+        tab.until("document.querySelectorAll('#runs tr').length === 2")
+        tab.value(ROW.format("second") + ".click()")
+        tab.until("document.querySelector('#chart-epsilon canvas') !== null")
+        light = tab.value(paper)
+        assert tab.value(PAINTED % "epsilon") > 3  # paper, grid, ticks, line
+        tab.prefer("dark")
+        tab.until(f"{paper} !== '{light}'")
+        assert tab.value(PAINTED % "epsilon") > 3
+        tab.value("document.getElementById('theme').click()")
+        assert tab.value(paper) == light
+        assert tab.value("document.documentElement.scrollWidth") == width
+        assert tab.complaints == []
+
+
+def test_the_cursor_shows_values(tab, folder):
+    with serving(board_app(folder)) as port:
+        tab.open(f"http://127.0.0.1:{port}/")
+        tab.until("document.querySelectorAll('#runs tr').length === 2")
+        tab.value(ROW.format("second") + ".click()")
+        tab.until("document.querySelector('#chart-epsilon canvas') !== null")
+        tab.move(*tab.inside("#chart-epsilon .u-over"))
+        tab.until("document.querySelectorAll('#chart-epsilon .u-value')[0].textContent === '9'")
+        assert tab.value("document.querySelectorAll('#chart-epsilon .u-value')[1].textContent") == "6"
 
 
 def test_only_known_names_are_answered(folder):

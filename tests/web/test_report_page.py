@@ -11,14 +11,9 @@ from sordino.report.html import report_html
 from sordino.report.page import page_of
 from sordino.report.readers import readers
 from sordino.report.subject import read_subject
+from tests.web.browser import PAINTED
 
 pytestmark = pytest.mark.xdist_group("browser")  # one browser for all workers
-
-PAINTED = """(() => {
-  const canvas = document.querySelector('#chart-%s canvas');
-  const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
-  return new Set(new Uint32Array(data.buffer)).size;
-})()"""
 
 
 def written(folder: Path, *paths: Path, public: bool = False) -> Path:
@@ -58,12 +53,7 @@ def test_what_the_page_forbids_does_not_happen(tab, report):
 
 def test_hover_shows_values(tab, report):
     tab.open(report)
-    tab.value("document.querySelector('#chart-epsilon').scrollIntoView({block: 'center'})")
-    box = tab.value(
-        "(({x, y, width, height}) => [x, y, width, height])"
-        "(document.querySelector('#chart-epsilon .u-over').getBoundingClientRect())"
-    )
-    tab.move(box[0] + box[2] - 2, box[1] + box[3] / 2)
+    tab.move(*tab.inside("#chart-epsilon .u-over"))
     tab.until("document.querySelectorAll('#chart-epsilon .u-value')[0].textContent === '12'")
     assert tab.value("document.querySelectorAll('#chart-epsilon .u-value')[1].textContent") == "6"
 
