@@ -31,6 +31,6 @@ def use_all_cores() -> None:
 
 
 def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):  # not on macOS
+    if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

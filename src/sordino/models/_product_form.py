@@ -9,8 +9,9 @@ of these:
                                 the gradient, as before
     x.max(axes), short axes     the same where a reshape cut images into windows; equal ones share the gradient
 
-The records of a batch lie innermost in between, as in `conv2d`, so that every loop is long and contiguous. Patches that
-exceed a cache are made for a few records at a time, and made anew for the gradients instead of being kept.
+The records of a batch lie innermost in between, as in `conv2d`, so that every loop is long and contiguous: what comes
+after a convolution, element by element, works in the order of axes in which the convolution leaves its result. Patches
+that exceed a cache are made for a few records at a time, and made anew for the gradients instead of being kept.
 
 A loss without convolutions runs as it is, and so does whatever has no such form: transposed, grouped and
 mixed-precision convolutions, overlapping pools, and functions with derivatives of their own. On accelerators, where
@@ -23,17 +24,18 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
 
 from sordino.models._convolution import conv2d_by, largest_along, shifts_of
 
 Array: TypeAlias = jax.Array
 Loss: TypeAlias = Callable[..., Array]
+Order: TypeAlias = tuple[int, ...]  # the axes of a value as they lie in memory, records last
 
 RECORDS = 8  # so many of a batch, or more, lie innermost
 KEPT = 2**24  # bytes of patches that are made at once and kept for the gradients
@@ -51,7 +53,7 @@ def product_form(loss: Loss) -> Loss:
         traced = jax.make_jaxpr(loss)(*args)
         if not _convolves(traced.jaxpr):
             return loss(*args)
-        faster = _rewritten(traced.jaxpr)
+        faster, _ = _rewritten(traced.jaxpr, ())
         if faster is traced.jaxpr:
             return loss(*args)
         (value,) = jaxpr_as_fun(ClosedJaxpr(faster, traced.consts))(*jax.tree.leaves(args))
@@ -72,34 +74,59 @@ def _is_program(value: Any) -> bool:
     return isinstance(value, ClosedJaxpr | Jaxpr)
 
 
-def _rewritten(program: Jaxpr) -> Jaxpr:
-    """The program with every operation that has another form replaced; itself if there is none."""
-    steps = [_faster(step) for step in program.eqns]
+class Faster(NamedTuple):
+    """An operation in its other form, None where it stays, and the order of axes in which it leaves its result."""
+
+    form: Callable[..., Array] | None
+    order: Order | None
+
+
+def _rewritten(program: Jaxpr, given: Sequence[Order | None]) -> tuple[Jaxpr, list[Order | None]]:
+    """The program with other forms of its operations, itself where none has one; and how its results lie.
+
+    `given` says how its arguments lie.
+    """
+    orders: dict[Var, Order | None] = dict(zip(program.invars, given, strict=False))
+    steps = []
+    for step in program.eqns:
+        before = [None if isinstance(value, Literal) else orders.get(value) for value in step.invars]
+        faster, after = _faster(step, before)
+        steps.append(faster)
+        orders |= dict(zip(step.outvars, after, strict=False))
     same = all(new is old for new, old in zip(steps, program.eqns, strict=True))
-    return program if same else program.replace(eqns=steps)
+    left = [None if isinstance(value, Literal) else orders.get(value) for value in program.outvars]
+    return program if same else program.replace(eqns=steps), left
 
 
-def _faster(step: JaxprEqn) -> JaxprEqn:
+def _faster(step: JaxprEqn, before: Sequence[Order | None]) -> tuple[JaxprEqn, Sequence[Order | None]]:
     """One operation in its other form, also inside of loops, branches and compiled functions."""
     name = step.primitive.name
-    form = FORMS.get(name, lambda step: None)(step)
-    if form is not None:
-        (compiled,) = jax.make_jaxpr(jax.jit(form))(*(value.aval for value in step.invars)).jaxpr.eqns
-        return compiled.replace(invars=step.invars, outvars=step.outvars)
+    if name in FORMS and (faster := FORMS[name](step, next(filter(None, before), None))) is not None:
+        return step if faster.form is None else _compiled(faster.form, step), [faster.order]
+    if name == "jit":
+        inside, after = _rewritten(step.params["jaxpr"].jaxpr, before)
+        if inside is step.params["jaxpr"].jaxpr:
+            return step, after
+        return step.replace(params=step.params | {"jaxpr": ClosedJaxpr(inside, step.params["jaxpr"].consts)}), after
     if name.startswith("custom_"):
-        return step
-    inside, structure = jax.tree.flatten(step.params, is_leaf=_is_program)
-    new = [_rewritten_inside(value) for value in inside]
-    if all(a is b for a, b in zip(new, inside, strict=True)):
-        return step
-    return step.replace(params=jax.tree.unflatten(structure, new))
+        return step, []
+    inner, structure = jax.tree.flatten(step.params, is_leaf=_is_program)
+    new = [_rewritten_inside(value) for value in inner]
+    if all(a is b for a, b in zip(new, inner, strict=True)):
+        return step, []
+    return step.replace(params=jax.tree.unflatten(structure, new)), []
+
+
+def _compiled(form: Callable[..., Array], step: JaxprEqn) -> JaxprEqn:
+    (compiled,) = jax.make_jaxpr(jax.jit(form))(*(value.aval for value in step.invars)).jaxpr.eqns
+    return compiled.replace(invars=step.invars, outvars=step.outvars)
 
 
 def _rewritten_inside(value: Any) -> Any:
     if isinstance(value, ClosedJaxpr):
-        faster = _rewritten(value.jaxpr)
+        faster, _ = _rewritten(value.jaxpr, ())
         return value if faster is value.jaxpr else ClosedJaxpr(faster, value.consts)
-    return _rewritten(value) if isinstance(value, Jaxpr) else value
+    return _rewritten(value, ())[0] if isinstance(value, Jaxpr) else value
 
 
 def _shaped(value: Any) -> jax.ShapeDtypeStruct:
@@ -110,7 +137,7 @@ def _shaped(value: Any) -> jax.ShapeDtypeStruct:
 # Convolutions
 
 
-def _product_of(step: JaxprEqn) -> Callable[[Array, Array], Array] | None:
+def _product_of(step: JaxprEqn, order: Order | None) -> Faster | None:
     """The convolution as a product, or None where it has to stay."""
     p, (x, kernel) = step.params, map(_shaped, step.invars)
     plain = p["feature_group_count"] == p["batch_group_count"] == 1 and set(p["lhs_dilation"]) <= {1}
@@ -119,13 +146,17 @@ def _product_of(step: JaxprEqn) -> Callable[[Array, Array], Array] | None:
     default = p["precision"] is None or set(p["precision"]) == {lax.Precision.DEFAULT}
     if not (plain and single and default and 0 not in (*x.shape, *kernel.shape, *out.shape)):
         return None
-    return functools.partial(
+    layout = p["dimension_numbers"]
+    form = functools.partial(
         convolution,
         strides=tuple(p["window_strides"]),
         padding=tuple(p["padding"]),
         dilation=tuple(p["rhs_dilation"]),
-        layout=p["dimension_numbers"],
+        layout=layout,
     )
+    innermost = len(x.shape) == 4 and x.shape[layout.lhs_spec[0]] >= RECORDS
+    records, channels, *space = layout.out_spec
+    return Faster(form, (channels, *space, records) if innermost else None)
 
 
 def convolution(
@@ -188,7 +219,7 @@ def _patches(x: Array, window: Sequence[int], strides: Sequence[int], dilation: 
 # Pools, and the reshapes before them
 
 
-def _pool_of(step: JaxprEqn) -> Callable[[Array], Array] | None:
+def _pool_of(step: JaxprEqn, order: Order | None) -> Faster | None:
     """The largest element of every window, where windows lie side by side."""
     p = step.params
     window, x = tuple(p["window_dimensions"]), _shaped(step.invars[0])
@@ -198,26 +229,51 @@ def _pool_of(step: JaxprEqn) -> Callable[[Array], Array] | None:
     if any(side != (0, 0) for side in p["padding"]):
         return None
     if not _is_batch(x.shape) or window[0] > 1:
-        return functools.partial(largest, window=window)
-    return _turned(functools.partial(largest, window=(*window[1:], 1)))
+        return Faster(functools.partial(largest, window=window), None)
+    order = order or _records_last(x.shape)
+    return Faster(_in_order(functools.partial(largest, window=tuple(window[axis] for axis in order)), order), order)
 
 
-def _maximum_of(step: JaxprEqn) -> Callable[[Array], Array] | None:
+def _maximum_of(step: JaxprEqn, order: Order | None) -> Faster | None:
     """The largest element along short axes."""
     x, axes = _shaped(step.invars[0]), tuple(step.params["axes"])
     elements = math.prod(x.shape[axis] for axis in axes)
     if not _is_batch(x.shape) or 0 in axes or x.dtype != jnp.float32 or not 0 < elements <= 16:
         return None
-    return _turned(functools.partial(largest_along, axes=tuple(axis - 1 for axis in axes)))
+    order = order or _records_last(x.shape)
+    left = [axis for axis in order if axis not in axes]
+    after = tuple(sorted(left).index(axis) for axis in left)
+    places = tuple(order.index(axis) for axis in axes)
+    return Faster(_in_order(functools.partial(largest_along, axes=places), order, after), after)
 
 
-def _reshape_of(step: JaxprEqn) -> Callable[[Array], Array] | None:
+def _reshape_of(step: JaxprEqn, order: Order | None) -> Faster | None:
     """The same reshape of each record."""
     old, new = _shaped(step.invars[0]).shape, tuple(step.params["new_sizes"])
     plain = len(step.invars) == 1 and step.params["dimensions"] is None
     if not (plain and _is_batch(old) and _is_batch(new) and old[0] == new[0]):
         return None
-    return _turned(lambda x: x.reshape(*new[1:], new[0]))
+    parts = _parts(old, new)
+    if order is None or parts is None:
+        order, after = _records_last(old), _records_last(new)
+    else:
+        after = tuple(itertools.chain.from_iterable(parts[axis] for axis in order))
+    sizes = tuple(new[axis] for axis in after)
+    return Faster(_in_order(lambda x: x.reshape(sizes), order, after), after)
+
+
+def _parts(old: Sequence[int], new: Sequence[int]) -> list[list[int]] | None:
+    """The new axes that each old one is cut into, or None where old axes are joined."""
+    parts: list[list[int]] = []
+    left = list(range(len(new)))
+    for size in old:
+        part = [left.pop(0)] if left else []
+        while left and math.prod(new[axis] for axis in part) < size:
+            part.append(left.pop(0))
+        if not part or math.prod(new[axis] for axis in part) != size:
+            return None
+        parts.append(part)
+    return None if left else parts
 
 
 def _is_batch(shape: tuple[int, ...]) -> bool:
@@ -225,9 +281,50 @@ def _is_batch(shape: tuple[int, ...]) -> bool:
     return len(shape) >= 4 and shape[0] >= RECORDS and 0 not in shape
 
 
-def _turned(work: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    """`work` with the records innermost."""
-    return lambda x: jnp.moveaxis(work(jnp.moveaxis(x, 0, -1)), -1, 0)
+# What works element by element
+
+
+def _transposed(step: JaxprEqn, order: Order | None) -> Faster | None:
+    """The values lie as before, under other names of the axes."""
+    names = step.params["permutation"]
+    return None if order is None else Faster(None, tuple(names.index(axis) for axis in order))
+
+
+def _elementwise(step: JaxprEqn, order: Order | None) -> Faster | None:
+    """The same in the order in which an argument lies."""
+    if order is None or len(_shaped(step.outvars[0]).shape) != len(order):
+        return None
+    return Faster(_in_order(functools.partial(step.primitive.bind, **step.params), order), order)
+
+
+def _relu_of(step: JaxprEqn, order: Order | None) -> Faster | None:
+    """`jax.nn.relu`, whose derivative is its own; somebody else's function of that kind stays."""
+    if order is None or step.params["call_jaxpr"].jaxpr.debug_info.func_src_info != _source_of_relu():
+        return None
+    return Faster(_in_order(jax.nn.relu, order), order)
+
+
+@functools.cache
+def _source_of_relu() -> str:
+    (step,) = jax.make_jaxpr(jax.nn.relu)(jnp.float32(0)).jaxpr.eqns
+    return str(step.params["call_jaxpr"].jaxpr.debug_info.func_src_info)
+
+
+def _records_last(shape: Sequence[int]) -> Order:
+    return (*range(1, len(shape)), 0)
+
+
+def _in_order(work: Callable[..., Array], order: Order, after: Order | None = None) -> Callable[..., Array]:
+    """`work` with the axes of its arguments in this order, and its result, which lies as `after` says, turned back."""
+    after = order if after is None else after
+    back = tuple(after.index(axis) for axis in range(len(after)))
+
+    def turned(*values: Array) -> Array:
+        return work(*(value.transpose(order) if value.ndim == len(order) else value for value in values)).transpose(
+            back
+        )
+
+    return turned
 
 
 def largest(x: Array, window: tuple[int, ...]) -> Array:
@@ -246,9 +343,46 @@ def _larger(a: Array, b: Array) -> Array:
     return jnp.where((a >= b) | jnp.isnan(a), a, b)
 
 
-FORMS = {
+ELEMENTWISE = (
+    *(
+        "abs",
+        "add",
+        "add_any",
+        "and",
+        "clamp",
+        "convert_element_type",
+        "copy",
+        "cos",
+        "div",
+        "eq",
+        "erf",
+        "exp",
+        "exp2",
+    ),
+    *(
+        "expm1",
+        "ge",
+        "gt",
+        "integer_pow",
+        "is_finite",
+        "le",
+        "log",
+        "log1p",
+        "logistic",
+        "lt",
+        "max",
+        "min",
+        "mul",
+        "ne",
+    ),
+    *("neg", "not", "or", "pow", "rsqrt", "select_n", "sign", "sin", "sqrt", "square", "stop_gradient", "sub", "tanh"),
+)
+FORMS: dict[str, Callable[[JaxprEqn, Order | None], Faster | None]] = {
+    **dict.fromkeys(ELEMENTWISE, _elementwise),
     "conv_general_dilated": _product_of,
     "reduce_window_max": _pool_of,
     "reduce_max": _maximum_of,
     "reshape": _reshape_of,
+    "transpose": _transposed,
+    "custom_jvp_call": _relu_of,
 }
