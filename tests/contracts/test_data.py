@@ -290,12 +290,15 @@ def test_a_data_set_out_of_reach_says_where_it_looked(name, tmp_path, monkeypatc
         assert "no network" in message
 
 
+UNPUBLISHED = {"cifar10-features"}  # found where the user put it, by its checksum
+
+
 def test_every_published_file_has_a_checksum_and_a_source():
-    for entry in CATALOGUE.values():
+    for name, entry in CATALOGUE.items():
         for file in entry.source.forms[0] if entry.source else ():
             algorithm, _, digest = file.checksum.partition(":")
             assert len(digest) == {"sha256": 64, "md5": 32}[algorithm]
-            assert file.urls
+            assert file.urls or name in UNPUBLISHED
             assert all(url.endswith(file.name) for url in file.urls)
 
 

@@ -16,6 +16,9 @@ from sordino.experiments.specs import find_spec
 CELLS = [("beta 0.01", "norm-ec"), ("beta 0.1", "norm-ec"), ("beta 0.01", "clip21")]
 
 
+SPEC = find_spec("paper4-table3")
+
+
 def part(cells, commit="aaa", date="2026-01-01", command="first", **made):
     entries = [{"row": row, "column": column} for row, column in cells]
     return {
@@ -74,12 +77,14 @@ def test_what_does_not_belong_together_is_refused(change, field):
 
 
 def test_the_command_joins_results_and_curves(tmp_path, monkeypatch, capsys):
-    cells = [(point.cell.row, point.cell.column) for point in find_spec("paper4-table3").points(quick=False)]
+    cells = [(point.cell.row, point.cell.column) for point in SPEC.points(quick=False)]
     folder = tmp_path / "paper4"
     folder.mkdir()
     for name, (row, column) in (("a", cells[0]), ("b", cells[3])):
         (folder / f"{name}.json").write_text(json.dumps(part([(row, column)])))
-        (folder / f"{name}-curves.csv").write_text(f"panel,line,round,accuracy\n{row},{column},10,50\n")
+        for figure in SPEC.file.figures:
+            lines = f"panel,line,round,{figure.metric}\n{row},{column},10,50\n"
+            (folder / f"{name}-{figure.name}.csv").write_text(lines)
     paths = [str(folder / f"{name}.json") for name in ("b", "a")]
     whole = folder / "table3.json"
     monkeypatch.setattr(sys, "argv", ["merge_parts", *paths, "--to", str(whole), "--scope", "two", "--note", "A note."])
@@ -99,4 +104,5 @@ def test_the_command_joins_results_and_curves(tmp_path, monkeypatch, capsys):
     assert stopped.value.code == 2
     assert "are in two parts: leave one out" in capsys.readouterr().err
     assert json.loads(whole.read_text()) == result  # as before
-    assert (folder / "table3-curves.png").read_bytes().startswith(b"\x89PNG")
+    for figure in SPEC.file.figures:
+        assert (folder / f"table3-{figure.name}.png").read_bytes().startswith(b"\x89PNG")

@@ -80,6 +80,8 @@ def test_the_registry_holds_every_file():
     of_tasks = {"model", "linear"}  # what models are made of; losses of problems, which are tasks by name
     files = {m.name for m in pkgutil.iter_modules(models.__path__) if not m.name.startswith("_")} - of_tasks
     for file in files:
+        if file == "pytorch":  # `from_torch`: a module of the user's, and no model by name
+            continue
         make = getattr(importlib.import_module(f"sordino.models.{file}"), file)
         assert models.MODELS[file.replace("_", "-")] is make
 
@@ -366,6 +368,7 @@ def test_there_is_an_example_for_every_library():
         "Arrays of your own",
         "A Flax network",
         "An Equinox network",
+        "A PyTorch network",
         "Taking a model out",
     ]
 

@@ -5,6 +5,7 @@ Every method of METHODS and every mechanism of MECHANISMS is enrolled by being t
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import itertools
 from dataclasses import replace
@@ -38,7 +39,12 @@ CLIENT = 4  # holds 4 records where the largest client holds 5
 
 # --- Every method under every placement that it can have ----------------------------------------------------------
 
-TRUST = {Placement.IN_CLIENT: "local", Placement.LAW_OF_SUM: "local", Placement.ON_SUM: "central"}
+TRUST = {
+    Placement.IN_CLIENT: "local",
+    Placement.LAW_OF_SUM: "local",
+    Placement.ON_SUM: "central",
+    Placement.IN_SHARES: "secure-aggregation",
+}
 
 
 def make(name: str, **options: Any) -> Any:
@@ -57,9 +63,10 @@ def protects_records(name: str) -> bool:
 
 
 def placements(name: str) -> list[Placement]:
-    """All of them; a method that protects records has noise in its clients alone, or inside its own steps."""
-    if not protects_records(name):
-        return list(Placement)
+    """Where a method's noise may fall; one that protects records has it in its clients, or inside its own steps."""
+    if not protects_records(name):  # a server that sees sums only runs methods without memories or second sums
+        sums_suffice = name in ("fedavg", "dp_sgd")
+        return [placement for placement in Placement if sums_suffice or placement is not Placement.IN_SHARES]
     return [Placement.NONE] if make(name).privacy.noise_inside else [Placement.NONE, Placement.IN_CLIENT]
 
 
@@ -110,10 +117,10 @@ def test_only_a_message_leaves_and_it_is_noisy_where_the_plan_places_the_noise(n
     bounded, after, bounding = method.client(keys.training, received, before, data)
     assert type(message) is Message
     assert np.abs(bounded.vector).max() > 0
-    if placement is Placement.IN_CLIENT:
+    if placement in (Placement.IN_CLIENT, Placement.IN_SHARES):
         noisy = rules.mechanism.for_client(data.numbers).message(keys.noise, bounded.vector)
         np.testing.assert_array_equal(message.vector, noisy.vector)
-        assert np.abs(message.vector - bounded.vector).max() > 1e-3
+        assert np.abs(rules.mechanism.read(message.vector) - bounded.vector).max() > 1e-3
     else:
         np.testing.assert_array_equal(message.vector, bounded.vector)
     jax.tree.map(np.testing.assert_array_equal, (message.side, state), (bounded.side, after))
@@ -122,7 +129,7 @@ def test_only_a_message_leaves_and_it_is_noisy_where_the_plan_places_the_noise(n
     assert type(info.bounding) is BoundInfo
     jax.tree.map(np.testing.assert_array_equal, info.bounding, bounding)
     assert not {id(leaf) for leaf in jax.tree.leaves(info)} & {id(leaf) for leaf in jax.tree.leaves(message)}
-    assert (info.bounded is not None) == (placement is Placement.IN_CLIENT)
+    assert (info.bounded is not None) == (placement in (Placement.IN_CLIENT, Placement.IN_SHARES))
     assert not info.exceeds_limit
 
 
@@ -165,7 +172,9 @@ def test_a_message_beyond_the_limit_of_its_noise_is_reported():
         def client(self, *arguments):
             return longer.client(*arguments)
 
-    jax.tree_util.register_dataclass(Careless, ["bound", "local", "server_step", "step_size"], ["message", "output"])
+    fields = dataclasses.fields(method)
+    static = [each.name for each in fields if each.metadata.get("static")]
+    jax.tree_util.register_dataclass(Careless, [each.name for each in fields if each.name not in static], static)
     for placement in (Placement.IN_CLIENT, Placement.ON_SUM, Placement.NONE):
         rules = rules_of(method, placement)
         careless = replace(rules, method=Careless(**vars(rules.method)))
@@ -242,6 +251,7 @@ MADE = {
     "qtdl": so.qtdl(d=4, levels=8, epsilon=4.0, delta=1e-5),
     "binomial": so.binomial(d=4, levels=8, coins=1000),
     "privunit": so.privunit(d=4, eps0=2.0, eps1=2.0, eps2=2.0, bound=1.0),
+    "truncated_laplace": so.truncated_laplace(noise_scale=1.0, cutoff=10.0),
     "none": none(),
 }
 CLIENTS_ADD_IT = {  # where noise falls that clients add, by mechanism, for a full, fixed, Poisson and unreliable cohort
@@ -251,6 +261,7 @@ CLIENTS_ADD_IT = {  # where noise falls that clients add, by mechanism, for a fu
     "binomial": (ALL_AT_ONCE, ALL_AT_ONCE, ONE_BY_ONE, ONE_BY_ONE),
     "none": (ALL_AT_ONCE, ALL_AT_ONCE, ONE_BY_ONE, ONE_BY_ONE),
     "privunit": (ONE_BY_ONE, ONE_BY_ONE, ONE_BY_ONE, ONE_BY_ONE),
+    "truncated_laplace": (ONE_BY_ONE, ONE_BY_ONE, ONE_BY_ONE, ONE_BY_ONE),
     "each client its own": (ONE_BY_ONE, ONE_BY_ONE, ONE_BY_ONE, ONE_BY_ONE),
     "discrete gaussian": (ALL_AT_ONCE, ALL_AT_ONCE, ONE_BY_ONE, ONE_BY_ONE),
 }
@@ -277,9 +288,16 @@ def test_placement_is_decided_by_trust_cohort_mechanism_and_privacy(name):
             Trust.CENTRAL: Placement.ON_SUM,
             Trust.LOCAL: clients_add_it,
             Trust.SHUFFLE: clients_add_it,
+            Trust.SECURE_AGGREGATION: clients_add_it,
         }
         inside = replace(privacy, noise_inside=True)
         assert {placed(trust, mechanism, cohort, inside) for trust in Trust} == {Placement.NONE}
+
+
+@pytest.mark.parametrize("cohort", COHORTS, ids=str)
+def test_secure_sums_have_their_noise_in_shares(cohort):
+    mechanism = rules_of(make("fedavg"), Placement.IN_SHARES).mechanism
+    assert placed(Trust.SECURE_AGGREGATION, mechanism, cohort, Privacy()) is Placement.IN_SHARES
 
 
 def test_a_transcript_and_a_node_have_their_noise_in_the_client():
@@ -298,6 +316,7 @@ NOISE = {
     "qtdl": {"message_epsilon": 1.0, "message_delta": 1e-5, "levels": 8},
     "binomial": {"message_epsilon": 1.0, "levels": 8},
     "privunit": {"message_eps0": 0.5, "message_eps1": 0.5, "message_eps2": 0.5},
+    "truncated_laplace": {"message_epsilon": 1.0, "message_delta": 1e-5},
 }
 
 
