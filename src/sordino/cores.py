@@ -31,6 +31,7 @@ def use_all_cores() -> None:
 
 
 def _cores() -> int:
-    if sys.platform == "linux":
+    try:
         return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    except AttributeError:  # not on macOS
+        return os.cpu_count() or 1
