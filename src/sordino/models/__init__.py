@@ -11,6 +11,8 @@ from collections.abc import Callable
 from itertools import takewhile
 
 from sordino.errors import InvalidInput, require
+from sordino.models._precision import PRECISIONS as PRECISIONS
+from sordino.models._precision import in_precision as in_precision
 from sordino.models.cnn import cnn as cnn
 from sordino.models.cnn import cnn_small as cnn_small
 from sordino.models.linear import linear as linear

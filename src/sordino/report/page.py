@@ -246,7 +246,7 @@ def _bound(settings: Tables) -> float | None:
 
 # --- What everybody may see ------------------------------------------------------------------------------------------
 
-_OPEN_TASK = ("clients", "partition", "model", "augment")
+_OPEN_TASK = ("clients", "partition", "model", "augment", "precision")
 _SECRET_ENVIRONMENT = ("seed",)
 
 

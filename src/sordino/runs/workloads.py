@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -115,9 +115,11 @@ def random_task(workload: Workload, seed: int = 0) -> Task:
     return Task("random", data, get(workload.model, workload.shape, workload.classes))
 
 
-def prepare(workload: Workload, *, rounds: int = 1, seed: int = 0, sampler: str | None = None) -> Prepared:
+def prepare(
+    workload: Workload, *, rounds: int = 1, seed: int = 0, sampler: str | None = None, precision: str = "float32"
+) -> Prepared:
     """Plan, make the data and compile: what a run does before its first round; `sampler` is that of the noise."""
-    task = random_task(workload, seed)
+    task = replace(random_task(workload, seed), precision=precision)
     planned = workload.plan(rounds, sampler)
     resolved = planned.resolve(task.population)
     chunk = choose_chunk(task, planned)

@@ -16,7 +16,7 @@ from sordino.data.datasets import check_options
 from sordino.data.hub import Partitioned, from_hub, is_hub_data
 from sordino.data.in_memory import Array, Frame, from_arrays, from_frame
 from sordino.errors import InvalidInput, require
-from sordino.models import Model, get
+from sordino.models import PRECISIONS, Model, get
 from sordino.tasks.problems import PROBLEMS
 from sordino.tasks.task import Task
 
@@ -32,6 +32,7 @@ def task(
     model: str | Model | None = None,
     partition_seed: int = 0,
     augment: str | None = None,
+    precision: str = "float32",
     **options: Any,
 ) -> Task:
     """A task: records, how they are dealt to clients, and a model.
@@ -50,9 +51,11 @@ def task(
         from `sordino.models.from_loss`.
       partition_seed: of the dealing.
       augment: "crop-flip", "crop" or "flip" changes a client's images at random before each gradient; "none" does not.
+      precision: of the matrix products in a gradient, "float32" or "tf32", which is faster on a GPU that has it.
       options: for the data set's loader (docs/run_file.md), and of records in memory (docs/own_data.md): `test`,
         `test_share`, `labels`, `classes`, `label`, `client`, `features`, `ignore`, `categories`, `ranges`, `missing`.
     """
+    require(precision in PRECISIONS, "precision", precision, f"use one of {', '.join(PRECISIONS)}")
     augment = None if augment == "none" else augment  # a change of a run file cannot take a key away
     known = f"use one of {', '.join(AUGMENTATIONS)}, none, or leave it out"
     require(augment is None or augment in AUGMENTATIONS, "augment", augment, known)
@@ -60,7 +63,8 @@ def task(
         _require_none_given(partition, partition_seed, model, augment, y)
         check_options(data, PROBLEMS[data], options)
         _require_number(clients)
-        return replace(PROBLEMS[data](clients, **options), assignment=f"{data}, {clients}, {options}")
+        made = PROBLEMS[data](clients, **options)
+        return replace(made, assignment=f"{data}, {clients}, {options}", precision=precision)
     own_loss = isinstance(model, Model) and model.predict is None
     dataset, number = _dataset(data, y, clients, options, own_loss)
     scheme = partition or ("natural" if dataset.client is not None and number is None else "iid")
@@ -80,6 +84,7 @@ def task(
         dealt,
         model if isinstance(model, Model) else _model(model, dataset),
         augment=change,
+        precision=precision,
         # A user's own records may be others, or other clients', the next time.
         assignment=f"{data}, {scheme}, {number}, {partition_seed}, {options}" if _is_public(data) else "",
     )

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sordino.data import FederatedData
 from sordino.errors import InvalidInput, require
 from sordino.keys import key_of
-from sordino.models import Batch, FlatLoss, FlatPredict, Model, flat
+from sordino.models import Batch, FlatLoss, FlatPredict, Model, flat, in_precision
 from sordino.tasks.population import DataFacts, Population
 from sordino.types import Augment, Key, PyTree, Vector
 
@@ -46,6 +46,7 @@ class Task:
     stationarity: bool = False  # whether the norm of the test loss's gradient is measured
     augment: Augment | None = None  # what a client does to its records before a gradient
     starts_near_data: bool = False  # whether w_0 is made from the clients' data, as near a known minimiser
+    precision: str = "float32"  # of the matrix products in a gradient: "float32" or "tf32"
     objective: Model | None = None  # what the test loss is, where clients train on another
     assignment: str = ""  # the rule that gave clients their records: tasks with one text hold them alike; "": unknown
 
@@ -149,7 +150,7 @@ class Task:
     @cached_property
     def loss(self) -> FlatLoss:
         """The mean loss over a batch, of a flat vector; one object, so that programs compile once."""
-        return FlatLoss(self.model.loss, self._flat[1], self.model.linear)
+        return FlatLoss(in_precision(self.model.loss, self.precision), self._flat[1], self.model.linear)
 
     @cached_property
     def predict(self) -> FlatPredict:
