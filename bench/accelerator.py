@@ -1,4 +1,4 @@
-"""`python -m bench.accelerator`: rounds of w1 to w3 by twenties on an accelerator, and whether they learn what a CPU's do.
+"""`python -m bench.accelerator`: rounds of w1 to w3 by twenties, and whether an accelerator learns what a CPU does.
 
 On the CPU: `JAX_PLATFORMS=cpu python -m bench.accelerator --losses losses.json` writes the test losses of ten rounds
 without noise. On the accelerator: `--against losses.json` compares them with its own, in float32 and in tf32.

@@ -168,6 +168,8 @@ def main() -> None:
     """One line a case, and the worst ratio."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layers", action="store_true", help="beside the same network with Sordino's own conv2d")
+    every = range(len(CASES))
+    parser.add_argument("--cases", nargs="+", type=int, choices=every, default=every, help="of the table of cases")
     parser.add_argument("--json", action="store_true", help="print JSON lines")
     arguments = parser.parse_args()
     if not arguments.layers:
@@ -177,7 +179,7 @@ def main() -> None:
             sys.exit("PyTorch is not installed: pip install 'sordino[torch]', or take --layers")
     other = "layers" if arguments.layers else "torch_loop"
     worst = 0.0
-    for case in CASES:
+    for case in (CASES[number] for number in arguments.cases):
         own = sordino_seconds(case, plain_convolution)
         beside = sordino_seconds(case, shipped_convolution) if arguments.layers else torch_seconds(case)
         worst = max(worst, own / beside)
