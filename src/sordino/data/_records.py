@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
+    from sordino.data.on_disk import RecordFolder
     from sordino.data.reading import Reading
 
 Features: TypeAlias = NDArray[Any]  # float32 [N, ...], or int32 [N, length] for text
@@ -42,8 +43,8 @@ class FederatedData(NamedTuple):
 
     x: Features
     y: NDArray[Any]  # labels; problems without classes may use it for other numbers
-    start: NDArray[np.int32]
-    size: NDArray[np.int32]
+    start: NDArray[np.integer[Any]]
+    size: NDArray[np.integer[Any]]
     x_test: Features
     y_test: NDArray[Any]
     classes: int
@@ -55,6 +56,7 @@ class FederatedData(NamedTuple):
     dealt_anew: bool = False  # whether the records of natural clients were given to other clients
     dealt_by_label: bool = False  # whether the label of a record can change the client or the split of others
     reading: Reading | None = None
+    folder: RecordFolder | None = None  # where x and y stay on the disk, and are read by cohorts
 
     def __repr__(self) -> str:
         return f"FederatedData: {len(self.size)} clients, {_counts(self.x, self.x_test, self.classes)}"
