@@ -113,7 +113,7 @@ def run_sweep(
             require(not transcript, "transcript", True, "is for a single run: a sweep keeps no messages")
         tasks = list({each.config.task_key: each.task for each in ready}.values())
         rule = rule_for(set.intersection(*(set(task.measures) for task in tasks)), best)
-    records = digest_of(*((task.records, task.test) for task in tasks))
+    records = digest_of(*((task.content, task.test) for task in tasks))
     seeded = all(each.point.seed is not None for each in ready)
     # Nobody else writes here until the table is whole.
     with SweepStore(folder, sweep.changed, records, seeded=seeded) as store:

@@ -23,7 +23,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,7 +97,7 @@ class Reader(HeldOpen):
         rows = start[last] + size[last] - start[first]
         views = []
         for file, array, header, row in zip((self._x, self._y), (x, y), folder.headers, folder.row_bytes, strict=True):
-            view = memoryview(array.reshape(-1).view(np.uint8))
+            view = memoryview(array.data).cast("B")
             views.append(view)
             begin, length, into = ((part * row).tolist() for part in (start[first], rows, place[first]))
             for offset, count, at in zip(begin, length, into, strict=True):
@@ -151,7 +151,9 @@ def open_records(folder: str | Path) -> FederatedData:
     path = Path(folder).expanduser()
     if not path.is_dir():
         path = Path(os.environ.get("SORDINO_DATA") or ".").expanduser() / folder
-    require(path.is_dir(), "disk", str(folder), "no such folder, here or in $SORDINO_DATA: sordino data convert makes it")
+    require(
+        path.is_dir(), "disk", str(folder), "no such folder, here or in $SORDINO_DATA: sordino data convert makes it"
+    )
     manifest, text = _manifest(path)
     try:
         for name, length in manifest["bytes"].items():

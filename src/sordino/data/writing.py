@@ -1,10 +1,10 @@
 """Folders of records that stay on the disk, written client by client: see `on_disk.py` for what they hold.
 
-    with so.write_records("visits", classes=2) as writer:
-        for x, y in clinics:
-            writer.add(x, y)
-        writer.test(x_test, y_test)
-    task = so.task("disk:visits", model="logistic")
+with so.write_records("visits", classes=2) as writer:
+    for x, y in clinics:
+        writer.add(x, y)
+    writer.test(x_test, y_test)
+task = so.task("disk:visits", model="logistic")
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ class RecordWriter:
     """Writes a folder; without an error, it is complete when the `with` block ends."""
 
     def __init__(self, folder: str | Path, classes: int | None, targets: bool, facts: Facts | None = None) -> None:
-        require(not targets or classes is None, "classes", classes, "targets are numbers of a loss of your own: drop it")
+        require(
+            not targets or classes is None, "classes", classes, "targets are numbers of a loss of your own: drop it"
+        )
         if classes is not None:
             require_count(classes, "classes")
         self._path, self._classes, self._targets = Path(folder).expanduser(), classes, targets
@@ -131,7 +133,7 @@ class RecordWriter:
             file.seek(0)
             file.write(_header(shapes[name], self._types[name]))
             file.close()
-        small = (np.concatenate(self._size), np.array(self._checksum, np.uint32), *self._test)
+        small: tuple[NDArray[Any], ...] = (np.concatenate(self._size), np.array(self._checksum, np.uint32), *self._test)
         for name, array in zip(CHECKED, small, strict=True):
             np.save(self._path / name, array)
         most = -1 if self._labels is None else int(self._labels[1])

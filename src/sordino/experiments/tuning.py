@@ -166,7 +166,7 @@ def trained(
     if folder is None:
         runs = sweep(points, task, options, progress=progress)
         return [Trained(seed, run.history, run.certificate) for seed, run in zip(seeds, runs, strict=True)]
-    with SweepStore(folder, config, digest_of(task.records, task.test), seeded=True) as store:
+    with SweepStore(folder, config, digest_of(task.content, task.test), seeded=True) as store:
         complete(store, dict(enumerate(points)), task, options, progress)
         stored = [finished(store, number) for number in range(len(points))]
     return [Trained(seed, run.metrics, run.certificate) for seed, run in zip(seeds, stored, strict=True)]

@@ -177,16 +177,17 @@ def run_cohort(
     pad = -places % (spec.chunk * spec.devices)
     client_ids, present = jnp.pad(client_ids, (0, pad)), jnp.pad(present, (0, pad))
     cohort_states = jax.tree.map(lambda leaf: leaf[client_ids], states)
+    at = places_of(client_ids, shared.records)
 
     def on_device(
-        client_ids: jax.Array, present: jax.Array, states: PyTree, shared: Shared
+        at: jax.Array, present: jax.Array, states: PyTree, shared: Shared
     ) -> tuple[RunningSum, PyTree, PyTree]:
         # Runs of a stack lie inside the client: they read its records together, as one larger matrix product.
         def one(client: jax.Array, present: jax.Array, state: PyTree) -> tuple[Sums, PyTree, PyTree]:
             inside = spec.for_each_run(functools.partial(run_client, spec=spec), (None, None, 0, _STACKED))
             return inside(client, present, state, shared)
 
-        summed, new, sent = _run_chunks(one, client_ids, present, states, spec)
+        summed, new, sent = _run_chunks(one, at, present, states, spec)
         if spec.devices > 1:
             summed = sum_over_devices(summed, spec.devices)
         return summed, new, sent
@@ -196,7 +197,7 @@ def run_cohort(
         inputs, outputs = (DEALT, DEALT, DEALT, EVERYWHERE), (EVERYWHERE, DEALT, DEALT)
         mesh = mesh_of(spec.devices)
         work = jax.shard_map(on_device, mesh=mesh, in_specs=inputs, out_specs=outputs, check_vma=False)
-    summed, new, sent = work(client_ids, present, cohort_states, shared)
+    summed, new, sent = work(at, present, cohort_states, shared)
     # An absent place must not write: its index is out of bounds, where scatter drops it.
     place = jnp.where(present, client_ids, spec.population)
     states = jax.tree.map(lambda leaf, value: leaf.at[place].set(value, mode="drop"), states, new)
@@ -250,6 +251,11 @@ def data_of(client: jax.Array, shared: Shared, spec: ProgramSpec) -> ClientData:
     records, numbers = shared.records, jax.tree.map(lambda leaf: leaf[number], shared.rules.numbers)
     start, size = records.start[client], records.size[client]
     return ClientData(spec.loss, records.x, records.y, start, size, spec.largest, numbers, spec.augment)
+
+
+def places_of(client_ids: jax.Array, records: Records) -> jax.Array:
+    """Where the records of these clients are: at their numbers, or where their numbers are in an ascending list."""
+    return client_ids if records.client is None else jnp.searchsorted(records.client, client_ids).astype(jnp.int32)
 
 
 def number_of(client: jax.Array, records: Records) -> jax.Array:

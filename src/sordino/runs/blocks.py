@@ -12,6 +12,7 @@ import functools
 import itertools
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +32,7 @@ from sordino.runs.setup import (
     places_of_a_device,
     spec_of,
 )
+from sordino.runs.streaming import Stream
 from sordino.summation import RunningSum
 from sordino.tasks import Measure, Records, Task
 from sordino.types import Key, PyTree
@@ -39,6 +41,13 @@ from sordino.types import Key, PyTree
 # together they are up to fourteen times slower on a CPU.
 ON_A_CPU = 8
 MOST = 256  # points of a block: each of them may hold two files open
+
+
+class Earlier(NamedTuple):
+    """Rounds of a segment that were run before, where it is run in parts."""
+
+    first: jax.Array  # of the segment
+    total: RunningSum  # of their diagnostics
 
 
 @dataclass(frozen=True)
@@ -67,8 +76,24 @@ class Program:
         keys = [key_of(seed) for seed in block.seeds]
         self.rules: Rules = _stacked(rules) if block.spec.stacked else rules[0]
         self.keys: Key = jnp.stack(keys) if block.spec.stacked else keys[0]
-        self._given = everywhere((self.rules, task.records, self.keys), block.spec.devices)
+        self._given = everywhere((self.rules, self.keys), block.spec.devices)
+        self._stream = self._streamed(block)
+        self._records: Records | None = None if self._stream else everywhere(task.records, block.spec.devices)
+        self._zero: RunningSum | None = None
         self._settled = repr(([member.plan for member in members], block.seeds, block.rounds))
+
+    def _streamed(self, block: Block) -> Stream | None:
+        """What reads the records, where they lie on the disk."""
+        folder = self._task.data.folder
+        if folder is None:
+            return None
+        (key,) = self.keys if block.spec.stacked else [self.keys]  # blocks are made of one seed then
+        return Stream(folder, block.spec, key, block.rounds)
+
+    def close(self) -> None:
+        """Read no more records."""
+        if self._stream is not None:
+            self._stream.close()
 
     def initial(self) -> RoundState:
         """States before the first round. In a stack a client holds the states of all its runs."""
@@ -83,15 +108,43 @@ class Program:
 
     def advance(self, state: RoundState, start: int, stop: int) -> tuple[RoundState, RoundInfo]:
         """Start rounds [start, stop) of all points; `fetched` waits for their diagnostics."""
-        rules, records, keys = self._given
-        given = (rules, records, everywhere(state, self._spec.devices), keys)
-        if self._spec.transcript:
-            state, each = run_rounds(*given, jnp.int32(start), spec=self._spec, rounds=stop - start)
+        rules, keys = self._given
+        state, spec = everywhere(state, self._spec.devices), self._spec
+        if spec.transcript:
+            parts, first = [], start
+            while first < stop:
+                records, last = self._records_from(first, stop, state)
+                state, part = run_rounds(rules, records, state, keys, jnp.int32(first), spec=spec, rounds=last - first)
+                parts.append(part)
+                first = last
+            each = parts[0] if len(parts) == 1 else jax.tree.map(lambda *part: jnp.concatenate(part), *parts)
             info = _means(RunningSum.of_each(_numbers_of(each)).value(), stop - start)
-            info = info._replace(transcript=jax.tree.map(np.asarray, each.transcript))
-        else:
-            state, info = advance(*given, jnp.int32(start), jnp.int32(stop), spec=self._spec)
-        return state, info
+            return state, info._replace(transcript=jax.tree.map(np.asarray, each.transcript))
+        first, earlier = start, None
+        while True:
+            records, last = self._records_from(first, stop, state)
+            given = (rules, records, state, keys, jnp.int32(first), jnp.int32(last))
+            if self._stream is not None and earlier is None:
+                earlier = Earlier(jnp.int32(start), self._no_sums(given))
+            state, info, earlier = advance(*given, earlier, spec=spec)
+            first = last
+            if first == stop:
+                return state, info
+
+    def _records_from(self, first: int, stop: int, state: RoundState) -> tuple[Records, int]:
+        """(records, first round without them) of the rounds from `first` on, up to `stop`."""
+        if self._stream is not None:
+            return self._stream.at(first, stop, state)
+        assert self._records is not None
+        return self._records, stop
+
+    def _no_sums(self, given: PyTree) -> RunningSum:
+        """Sums of diagnostics before any round."""
+        if self._zero is None:
+            shapes = jax.eval_shape(functools.partial(advance, spec=self._spec), *given)[1]
+            zero = RunningSum.of(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes))
+            self._zero = everywhere(zero, self._spec.devices)
+        return self._zero
 
     def fetched(self, info: RoundInfo) -> RoundInfo:
         """Diagnostics on the host, with the points as first axis, but for a transcript."""
@@ -128,7 +181,8 @@ class Program:
         order = repr((self._spec.chunk, self._spec.devices, self._spec.stacked, self._spec.transcript))
         settled = without_addresses(self._settled)
         # The method itself, edited since or with an optimiser object of other numbers, shows in the traced rounds.
-        one, given = jnp.int32(1), (self.rules, self._task.records, state, self.keys)
+        records = self._task.records if self._stream is None else self._stream.shapes
+        one, given = jnp.int32(1), (self.rules, records, state, self.keys)
         spec = replace(self._spec, devices=1)  # their number is part of the order
         rounds = jax.make_jaxpr(functools.partial(advance, spec=spec))(*given, one, one)
         return digest_of(
@@ -153,33 +207,44 @@ def advance(
     keys: Key,
     first: jax.Array,
     stop: jax.Array,
+    earlier: Earlier | None = None,
     *,
     spec: ProgramSpec,
-) -> tuple[RoundState, RoundInfo]:
-    """Rounds [first, stop): states, and means of the diagnostics. With an axis of seeds in a stack, else without."""
+) -> tuple[RoundState, RoundInfo, Earlier | None]:
+    """Rounds [first, stop): states, and means of the diagnostics. With an axis of seeds in a stack, else without.
+
+    With `earlier`, rounds of the segment that were run before, the means are those of all its rounds so far.
+    """
+    begun = first if earlier is None else earlier.first
 
     def one_round(state: RoundState, key: Key, k: jax.Array) -> tuple[RoundState, RoundInfo]:
         state, info = run_round(rules, records, state, key, k, spec)
         return state, _numbers_of(info)
 
-    def of_seed(state: RoundState, key: Key) -> tuple[RoundState, RoundInfo]:
+    def of_seed(
+        state: RoundState, key: Key, before: RunningSum | None
+    ) -> tuple[RoundState, RoundInfo, RunningSum | None]:
         def step(k: jax.Array, so_far: tuple[RoundState, RunningSum]) -> tuple[RoundState, RunningSum]:
             state, info = one_round(so_far[0], key, k)
             return state, so_far[1].plus(RunningSum.of(info))
 
         shapes = jax.eval_shape(lambda: one_round(state, key, first)[1])
         nothing = RunningSum.of(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes))
+        so_far = nothing if before is None else before
         # The number of rounds is no part of the program: evaluations may lie closer together at the end.
-        state, total = jax.lax.fori_loop(first, stop, step, (state, nothing))
-        return state, _means(total.value(), stop - first)
+        state, total = jax.lax.fori_loop(first, stop, step, (state, so_far))
+        return state, _means(total.value(), stop - begun), None if before is None else total
 
+    before = None if earlier is None else earlier.total
     if not spec.stacked:
-        return of_seed(state, keys)
-    if keys.shape[0] > 1:
-        return jax.vmap(of_seed)(state, keys)
-    # Without a batch of cohorts the engine can leave out the empty part of a padded one.
-    only = of_seed(jax.tree.map(lambda leaf: leaf[0], state), keys[0])
-    return jax.tree.map(lambda leaf: leaf[None], only)
+        state, info, total = of_seed(state, keys, before)
+    elif keys.shape[0] > 1:
+        state, info, total = jax.vmap(of_seed)(state, keys, before)
+    else:
+        # Without a batch of cohorts the engine can leave out the empty part of a padded one.
+        only = of_seed(*jax.tree.map(lambda leaf: leaf[0], (state, keys, before)))
+        state, info, total = jax.tree.map(lambda leaf: leaf[None], only)
+    return state, info, None if total is None else Earlier(begun, total)
 
 
 @functools.partial(jax.jit, static_argnames="measure")
@@ -248,6 +313,8 @@ def _tables(points: Sequence[Point], numbers: Sequence[int]) -> Iterator[tuple[l
 def _shape(shape: tuple[int, ...], plan: Plan, task: Task, at_a_time: int | None) -> tuple[int, int, int]:
     """(seeds, members, clients of each) at a time. Members come first: they share records, which seeds do not."""
     seeds, members = shape
+    # Points of one seed draw one cohort; records that lie on the disk are read for one at a time.
+    seeds = 1 if task.data.folder is not None else seeds
     places = places_of_a_device(task, plan)
     clients = clients_that_fit(task, plan)
     if at_a_time is None and jax.default_backend() == "cpu":

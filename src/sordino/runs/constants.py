@@ -65,7 +65,7 @@ class Held(NamedTuple):
 
 
 def _held_by_task(task: Task) -> Iterator[Held]:
-    w, x, y = jax.ShapeDtypeStruct((task.d,), jnp.float32), task.records.x[:1], task.records.y[:1]
+    w, x, y = jax.ShapeDtypeStruct((task.d,), jnp.float32), task.first_record.x, task.first_record.y
     loss = _arrays(jax.make_jaxpr(task.loss)(w, Batch(x, y, jnp.ones(1))))
     if loss:
         yield Held("loss", _name(shapes_of(task.loss)[1]), loss)
@@ -98,7 +98,7 @@ def _traced_client(point: Point, task: Task) -> ClosedJaxpr:
     state = jax.eval_shape(lambda: initial_state(resolved.method, task, key_of(0)))
     received = jax.eval_shape(resolved.method.broadcast, state.server)
     own = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), state.clients)
-    shared = Shared(resolved.rules, task.records, received, key_of(0), jnp.int32(0))
+    shared = Shared(resolved.rules, task.first_record, received, key_of(0), jnp.int32(0))
     return jax.make_jaxpr(functools.partial(_client, spec=spec))(jnp.int32(0), own, shared)
 
 

@@ -58,14 +58,14 @@ def _drawn() -> tuple[jax.Array, jax.Array]:
 
 def identity_of_task(task: Task) -> bytes:
     """Records, test set, loss, changes to images, and what computes them."""
-    key, x, y = key_of(0), task.records.x[:1], task.records.y[:1]
+    key, x, y = key_of(0), task.first_record.x, task.first_record.y
     programs = [jax.make_jaxpr(jax.grad(task.loss))(task.initial(key), Batch(x, y, jnp.ones(1)))]
     if task.augment is not None:
         programs.append(jax.make_jaxpr(task.augment)(key, x))
     digests = [identity_of_program(program, callbacks=True) for program in programs]
     made = environment()
     machine = repr([made[name] for name in ("sordino", "jax", "device", "devices")])
-    return digest_of(task.records, task.test, *digests, machine)
+    return digest_of(task.content, task.test, *digests, machine)
 
 
 def identity_of_program(program: ClosedJaxpr, *, callbacks: bool = False) -> bytes:

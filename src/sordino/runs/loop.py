@@ -138,6 +138,7 @@ class _Training:
         self._places = {number: block.points.index(number) for number in block.numbers}
         self._points = {number: session.points[number] for number in block.numbers}
         self._program = Program(block, session.points, session.task)
+        held.callback(self._program.close)
         first = self._program.initial()
         stretches = segments(0, block.rounds, self.every)
         keeps = session.options.unfinished is not None or any(point.folder for point in self._points.values())

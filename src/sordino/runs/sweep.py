@@ -106,6 +106,8 @@ def _run(
 ) -> list[Run]:
     keep_programs()
     require_scalar_loss(task)
+    remedy = "reads the records of all clients at once, which stay on the disk: leave it out"
+    require(not options.training_loss or task.data.folder is None, "training_loss", True, remedy)
     for bound in sorted({bound for point in points if (bound := feature_bound_of(point.plan)) is not None}):
         warn_of_features(task, bound)
     points = with_warnings([_with_seed(point, options).for_task(task) for point in points], task)

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from sordino.data._scaling import feature_norms
+from sordino.data.on_disk import blocks_of
 from sordino.errors import InvalidInput, SordinoWarning
 from sordino.keys import key_of
 from sordino.models import Batch
@@ -35,12 +36,14 @@ def require_scalar_loss(task: Task) -> None:
 
 def warn_of_features(task: Task, bound: float) -> None:
     """Warn where training records have features beyond the bound that step sizes assume."""
-    norms = feature_norms(task.data.x)
-    outside = norms > SLACK * bound
-    if outside.any():
+    outside, largest = 0, 0.0
+    for block in blocks_of(task.data):
+        norms = feature_norms(block)
+        outside, largest = outside + int((norms > SLACK * bound).sum()), max(largest, float(norms.max()))
+    if outside:
         text = (
-            f"feature_bound = {bound:g}: {int(outside.sum())} of {len(norms)} training records have features of a "
-            f"larger norm, up to {norms.max():.4g}: declare public ranges, or a larger bound. "
+            f"feature_bound = {bound:g}: {outside} of {len(task.data.x)} training records have features of a "
+            f"larger norm, up to {largest:.4g}: declare public ranges, or a larger bound. "
             "Privacy does not rest on it. (Computed from private data.)"
         )
         warnings.warn(text, SordinoWarning, stacklevel=4)

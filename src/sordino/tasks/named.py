@@ -15,6 +15,7 @@ from sordino.data.augmentation import AUGMENTATIONS
 from sordino.data.datasets import check_options
 from sordino.data.hub import Partitioned, from_hub, is_hub_data
 from sordino.data.in_memory import Array, Frame, from_arrays, from_frame
+from sordino.data.on_disk import open_records
 from sordino.errors import InvalidInput, require
 from sordino.models import PRECISIONS, Model, get
 from sordino.tasks.problems import PROBLEMS
@@ -42,8 +43,8 @@ def task(
 
     Args:
       data: the name of a data set (see `sordino data list`), csv:FILE, parquet:FILE, npz:FOLDER, leaf:FOLDER, hf:NAME,
-        or a problem; or arrays x with labels y; or a data frame (pandas, polars, Arrow) or a mapping of columns; or a
-        data set of the Hugging Face hub, or anything with `load_partition` (flwr-datasets).
+        disk:FOLDER, or a problem; or arrays x with labels y; or a data frame (pandas, polars, Arrow) or a mapping of
+        columns; or a data set of the Hugging Face hub, or anything with `load_partition` (flwr-datasets).
       y: the labels of x, or of a data frame without a column of labels.
       clients: how many; or, of arrays and data frames, whose each record is; with a natural partition, left out.
       partition: "iid", "shards:K", "dirichlet:A", "quantity:A" or "natural" (the default where there is one).
@@ -66,6 +67,15 @@ def task(
         made = PROBLEMS[data](clients, **options)
         return replace(made, assignment=f"{data}, {clients}, {options}", precision=precision)
     own_loss = isinstance(model, Model) and model.predict is None
+    if isinstance(data, str) and data.startswith("disk:"):
+        require(clients is None, "clients", clients, "the folder says whose each record is: leave out")
+        require(
+            partition in (None, "natural"), "partition", partition, "the folder says whose each record is: leave out"
+        )
+        require(partition_seed == 0, "partition_seed", partition_seed, "nothing is dealt: leave out")
+        require(y is None, "y", type(y).__name__, "the folder has labels of its own: leave it out")
+        check_options("disk", open_records, options)
+        return _of_folder(data.removeprefix("disk:"), model, augment)
     dataset, number = _dataset(data, y, clients, options, own_loss)
     scheme = partition or ("natural" if dataset.client is not None and number is None else "iid")
     require(isinstance(scheme, str), "partition", scheme, "must be iid, shards:K, dirichlet:A, quantity:A or natural")
@@ -88,6 +98,18 @@ def task(
         # A user's own records may be others, or other clients', the next time.
         assignment=f"{data}, {scheme}, {number}, {partition_seed}, {options}" if _is_public(data) else "",
     )
+
+
+def _of_folder(folder: str, model: str | Model | None, augment: str | None) -> Task:
+    """A task whose records stay on the disk."""
+    held = open_records(folder)
+    assert held.folder is not None
+    change = None if augment is None else partial(AUGMENTATIONS[augment], black=held.folder.black)
+    if not isinstance(model, Model):
+        remedy = "holds numbers, not classes: give a model with a loss of your own"
+        require(held.classes > 0, "disk", folder, remedy)
+        model = _model(model, Dataset("disk", held.x, held.y, held.x_test, held.y_test, held.classes))
+    return Task("disk", held, model, augment=change)
 
 
 def _dataset(

@@ -25,7 +25,7 @@ Measure: TypeAlias = Callable[[Vector, jax.Array, jax.Array], dict[str, jax.Arra
 
 
 class Records(NamedTuple):
-    """Everybody's records, sorted by client; or those of some clients, whose numbers are then in `client`."""
+    """Everybody's records, sorted by client; or those of some clients, whose numbers stand in `client`, ascending."""
 
     x: jax.Array
     y: jax.Array
@@ -64,7 +64,8 @@ class Task:
         apart = start.min() >= 0 and bool(np.all(ends[:-1] <= start[order][1:])) and ends[-1] <= len(self.data.x)
         remedy = f"start and size must cut the {len(self.data.x)} records into parts that do not overlap"
         require(apart, "clients", self.name, remedy)
-        self._require_labels("y", self.data.y, len(self.data.x))
+        if self.data.folder is None:
+            self._require_labels("y", self.data.y, len(self.data.x))
         self._require_labels("y_test", self.data.y_test, len(self.data.x_test))
 
     def __repr__(self) -> str:
@@ -109,9 +110,23 @@ class Task:
 
     @cached_property
     def records(self) -> Records:
-        """The training records on the device."""
+        """The training records on the device, where they fit into memory."""
+        if self.data.folder is not None:
+            remedy = "stays on the disk, and this needs all records at once: load them into memory, so.task(x, y)"
+            raise InvalidInput("task", self.name, remedy)
         own = (self.data.x, self.data.y, self.data.start, self.data.size)
         return Records(*(jax.device_put(np.asarray(part)) for part in own))  # jnp.asarray takes three times the memory
+
+    @property
+    def first_record(self) -> Records:
+        """One record as if it were everybody's: enough to see what a program would be made of."""
+        x, y, one = jnp.asarray(self.data.x[:1]), jnp.asarray(self.data.y[:1]), jnp.ones(1, jnp.int32)
+        return Records(x, y, one - 1, one)
+
+    @property
+    def content(self) -> Records | bytes:
+        """What a digest of the training records is made of."""
+        return self.records if self.data.folder is None else self.data.folder.identity
 
     def initial(self, key: Key) -> Vector:
         return flat(self.model, key)[0]
