@@ -13,6 +13,7 @@ from .bounding import adaptive_clip as adaptive_clip
 from .bounding import clip as clip
 from .bounding import normalize as normalize
 from .bounding import smoothed_normalize as smoothed_normalize
+from .data import write_records as write_records
 from .mechanisms import binomial as binomial
 from .mechanisms import discrete_gaussian as discrete_gaussian
 from .mechanisms import gaussian as gaussian

@@ -14,8 +14,10 @@ from sordino.cli.progress import working
 from sordino.data import CATALOGUE, Dataset, FederatedData, fetch, label_histogram, load, partition, where
 from sordino.data._scaling import feature_norms
 from sordino.data.datasets import OWN_NAMES
+from sordino.data.on_disk import ON_DISK, open_records
 from sordino.data.partition import plot_label_histogram
 from sordino.data.reading import Number, Reading
+from sordino.data.writing import write_data
 from sordino.errors import InvalidInput, require
 
 app = typer.Typer(help="List, fetch and describe data sets, and their partition into clients.", no_args_is_help=True)
@@ -79,6 +81,18 @@ def info_command(
     json: Json = False,
 ) -> None:
     """Describe a data set and the records of its clients: natural ones, or those of --clients and --partition."""
+    if (folder := _on_disk(name)) is not None:
+        dealing = {"clients": clients, "partition": scheme, "seed": seed or None, "option": option, "plot": plot}
+        for argument, value in dealing.items():
+            require(
+                not value, argument, str(value), "the records of the folder's clients stay where they are: leave out"
+            )
+        facts = _facts_of_folder(folder)
+        if json:
+            print_json(facts)
+        else:
+            show(f"Data set {name}", facts)
+        return
     with working(f"loading {name}"):
         dataset, given = _loaded(name, option)
         clients, scheme = clients or given.clients, scheme or given.partition
@@ -111,6 +125,67 @@ def info_command(
         print_rows(_columns(dataset.reading), title="features", boxed=False)
     if data is not None:
         _print_clients(data, private=own)
+
+
+@app.command("convert")
+def convert_command(
+    name: Name,
+    folder: Annotated[Path, typer.Argument(help="A new folder.")],
+    clients: Annotated[int | None, typer.Option(help="Deal the records to this many clients.")] = None,
+    scheme: Annotated[
+        str | None,
+        typer.Option("--partition", help="iid, shards:K, dirichlet:A, quantity:A or natural (the default, if any)."),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the partition.")] = 0,
+    option: Annotated[
+        list[str] | None, typer.Option(help="An option of your own data: label=diagnosis. May be repeated.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Write a data set as a folder whose records stay on the disk during training: `disk:FOLDER` in a run file.
+
+    The data set is loaded for it. What does not fit into memory is written in Python, with `so.write_records`.
+    """
+    require(_on_disk(name) is None, "name", name, "is such a folder already: copy it")
+    with working(f"writing {folder}"):
+        dataset, given = _loaded(name, option)
+        clients, scheme = clients or given.clients, scheme or given.partition
+        scheme = scheme or ("natural" if dataset.client is not None and clients is None else "iid")
+        data = partition(dataset, scheme, clients, seed or given.partition_seed)
+        remedy = "has no test records, on which models are measured: hold some out, --option test_share=0.2"
+        require(len(data.y_test) > 0, "data set", name, remedy)
+        write_data(folder, data, dataset.black)
+    facts = _facts_of_folder(str(folder))
+    if json:
+        print_json(facts)
+        return
+    show(f"Written: {folder}", facts)
+    print(f'train on it: name = "{ON_DISK}{folder}" in [task]')
+
+
+def _on_disk(name: str) -> str | None:
+    """The folder of disk:FOLDER, and of a run file that names one."""
+    from sordino.config import load_config
+
+    name = load_config(Path(name)).file.task.name if name.endswith(".toml") else name
+    return name.removeprefix(ON_DISK) if name.startswith(ON_DISK) else None
+
+
+def _facts_of_folder(folder: str) -> dict[str, Any]:
+    """What a folder says of itself, without a look at the records."""
+    data = open_records(folder)
+    assert data.folder is not None
+    return {
+        "computed from": PRIVATE,
+        "records": len(data.x),
+        "test records": len(data.y_test),
+        "features": _shape(data.x.shape[1:]),
+        "type": str(data.x.dtype),
+        "classes": data.classes,
+        "clients": len(data.size),
+        "records a client": _spread(data.size),
+        "bytes of records": len(data.x) * sum(data.folder.row_bytes),
+    }
 
 
 class _Given:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from sordino.data import _features, _files, _images, _tabular, _text
 from sordino.data._records import Dataset
+from sordino.data.on_disk import ON_DISK
 from sordino.data.own import OWN_DATA
 from sordino.errors import InvalidInput, require
 
@@ -48,7 +49,7 @@ CATALOGUE = {
 }
 
 
-OWN_NAMES = ("csv:FILE", "parquet:FILE", "npz:FOLDER", "leaf:FOLDER", "hf:NAME")
+OWN_NAMES = ("csv:FILE", "parquet:FILE", "npz:FOLDER", "leaf:FOLDER", "hf:NAME", "disk:FOLDER")
 
 
 def load(name: str, **options: object) -> Dataset:
@@ -80,6 +81,8 @@ def where(name: str) -> str | None:
 
 
 def _entry(name: str) -> Entry:
+    if isinstance(name, str) and name.startswith(ON_DISK):
+        raise InvalidInput("data set", name, "stays on the disk, and cannot be loaded: so.task trains on it there")
     if name not in CATALOGUE:
         known = ", ".join([*CATALOGUE, *OWN_NAMES])
         kind = Path(name).suffix[1:] if isinstance(name, str) else ""

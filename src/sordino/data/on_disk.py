@@ -33,6 +33,7 @@ from sordino.data.reading import Reading
 from sordino.errors import InvalidInput, require
 from sordino.files import HeldOpen
 
+ON_DISK = "disk:"
 MANIFEST = "records.json"
 FORMAT = 1
 CHECKED = ("size.npy", "checksum.npy", "x_test.npy", "y_test.npy")  # whole, when the folder is opened

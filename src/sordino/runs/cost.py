@@ -70,6 +70,7 @@ def predict_cost(
         started = time.perf_counter()
         state, info = _rounds(program, state, 2, 2 + more)
         one = (time.perf_counter() - started) / more
+    program.close()
     sample = [stop for _, stop in stretches][:: max(1, len(stretches) // 4)]
     measuring = _seconds(lambda: program.measure(program.models(state)))
     accounting = _seconds(lambda: [spent(stop, point) for stop in sample]) / len(sample)

@@ -14,7 +14,7 @@ import math
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -33,10 +33,13 @@ from sordino.types import Key, PyTree
 STRETCH = 2**26  # bytes of records that are read at a time, if a round takes no more
 
 
+MOST = 1000  # rounds of a stretch, unless it holds everybody
+
+
 class Sizes(NamedTuple):
     """How much a stretch holds."""
 
-    rounds: int  # R
+    rounds: int | None  # R; None: every round, since it holds everybody's records
     clients: int  # at most
     rows: int  # room for records: more than these are hardly ever drawn
 
@@ -45,10 +48,10 @@ def sizes_of(folder: RecordFolder, cohort: Cohort, rounds: int) -> Sizes:
     """As many rounds as fit into STRETCH bytes, and one at least."""
     population, row = len(folder.size), sum(folder.row_bytes)
     if int(folder.size.sum()) * row <= STRETCH:  # everybody's records: they are read once
-        return Sizes(rounds, population, int(folder.size.sum()))
+        return Sizes(None, population, int(folder.size.sum()))
     capacity = cohort.capacity(population)
     a_round = _rows(folder.size, capacity) * row
-    at_a_time = max(1, min(rounds, STRETCH // a_round))
+    at_a_time = max(1, min(rounds, MOST, STRETCH // a_round))
     clients = min(population, at_a_time * capacity)
     return Sizes(at_a_time, clients, _rows(folder.size, clients))
 
@@ -92,30 +95,37 @@ class Stream(HeldOpen):
 
         `before` is what the rounds before k compute: no third stretch is read until it is there.
         """
-        number = k // self._sizes.rounds
+        each = self._sizes.rounds
+        number = 0 if each is None else k // each
         if number != self._number or self._records is None:
             coming = self._coming if self._coming is not None and self._coming[0] == number else self._read(number)
             self._records, self._number = None, number  # the last stretch makes room
             self._records = coming[1].result()
             jax.block_until_ready(before)
-            ahead = (number + 1) * self._sizes.rounds < self._rounds
             # Its cohorts come before the rounds of this stretch: an accelerator computes one thing after another.
-            self._coming = self._read(number + 1) if ahead else None
-        return self._records, min(stop, (number + 1) * self._sizes.rounds)
+            last = each is None or number == (self._rounds - 1) // each
+            self._coming = None if last else self._read(number + 1)
+        return self._records, stop if each is None else min(stop, (number + 1) * each)
 
     def _read(self, number: int) -> tuple[int, Future[Records]]:
         """Begin to read a stretch."""
-        spec, first = self._spec, number * self._sizes.rounds
-        rounds = jnp.arange(first, first + self._sizes.rounds)
+        spec, each = self._spec, self._sizes.rounds
+        if each is None:
+            return number, self._thread.submit(self._of, np.arange(spec.population))
+        rounds = jnp.arange(number * each, (number + 1) * each)
         ids, present = _cohorts(self._key, rounds, cohort=spec.cohort, population=spec.population)
-        return number, self._thread.submit(self._of, ids, present, max(1, self._rounds - first))
+        left = self._rounds - number * each
+        return number, self._thread.submit(self._of_cohorts, ids, present, left if left > 0 else each)
 
-    def _of(self, client_ids: jax.Array, present: jax.Array, rounds: int) -> Records:
-        """The records of everybody who takes part in the first `rounds` of these rounds."""
+    def _of_cohorts(self, client_ids: jax.Array, present: jax.Array, rounds: int) -> Records:
+        """The records of all who take part in the first `rounds` of these rounds."""
         ids = np.asarray(client_ids)[:rounds]
         if isinstance(self._spec.cohort, PoissonCohort):  # whose list is longer than any round; drawn in whole numbers
             ids = ids[np.asarray(present)[:rounds]]
-        clients = np.unique(ids)
+        return self._of(np.unique(ids))
+
+    def _of(self, clients: NDArray[np.integer[Any]]) -> Records:
+        """The records of these clients, where the program runs."""
         size = self._folder.size[clients]
         rows = max(self._rows, int(size.sum()))
         x_type, y_type = self._folder.types

@@ -15,7 +15,7 @@ from sordino.data.augmentation import AUGMENTATIONS
 from sordino.data.datasets import check_options
 from sordino.data.hub import Partitioned, from_hub, is_hub_data
 from sordino.data.in_memory import Array, Frame, from_arrays, from_frame
-from sordino.data.on_disk import open_records
+from sordino.data.on_disk import ON_DISK, open_records
 from sordino.errors import InvalidInput, require
 from sordino.models import PRECISIONS, Model, get
 from sordino.tasks.problems import PROBLEMS
@@ -67,7 +67,7 @@ def task(
         made = PROBLEMS[data](clients, **options)
         return replace(made, assignment=f"{data}, {clients}, {options}", precision=precision)
     own_loss = isinstance(model, Model) and model.predict is None
-    if isinstance(data, str) and data.startswith("disk:"):
+    if isinstance(data, str) and data.startswith(ON_DISK):
         require(clients is None, "clients", clients, "the folder says whose each record is: leave out")
         require(
             partition in (None, "natural"), "partition", partition, "the folder says whose each record is: leave out"
@@ -75,7 +75,7 @@ def task(
         require(partition_seed == 0, "partition_seed", partition_seed, "nothing is dealt: leave out")
         require(y is None, "y", type(y).__name__, "the folder has labels of its own: leave it out")
         check_options("disk", open_records, options)
-        return _of_folder(data.removeprefix("disk:"), model, augment)
+        return _of_folder(data.removeprefix(ON_DISK), model, augment)
     dataset, number = _dataset(data, y, clients, options, own_loss)
     scheme = partition or ("natural" if dataset.client is not None and number is None else "iid")
     require(isinstance(scheme, str), "partition", scheme, "must be iid, shards:K, dirichlet:A, quantity:A or natural")
