@@ -19,6 +19,7 @@ from sordino.config.schema import File, file_model, keys_of, registries
 from sordino.data import CATALOGUE
 from sordino.data.augmentation import AUGMENTATIONS
 from sordino.data.datasets import OWN_DATA
+from sordino.data.on_disk import open_records
 from sordino.data.partition import SCHEMES
 from sordino.mechanisms.gaussian import CALIBRATIONS
 from sordino.planning import parse_cohort
@@ -168,7 +169,7 @@ def test_the_values_of_a_key(page, head):
 
 def test_what_stands_in_no_table_of_values(page):
     assert keys_in(page, "privacy")["gamma"]["values"].split(", ") == list(GAMMA_RULES)
-    assert {name.partition(":")[0] for name in values_of(page, "name")} == set(OWN_DATA)
+    assert {name.partition(":")[0] for name in values_of(page, "name")} == {*OWN_DATA, "disk"}
     datasets = [name for row in values_of(page, "data set").values() for name in re.findall("`(.*?)`", row["data set"])]
     assert set(datasets) == set(CATALOGUE)
     adaptive = inspect.signature(BOUNDERS["adaptive_clip"]).parameters.values()
@@ -178,7 +179,7 @@ def test_what_stands_in_no_table_of_values(page):
 
 @pytest.mark.parametrize("head", ["problem", "data set", "name"])
 def test_the_options_of_data(page, head):
-    loaders = PROBLEMS | {name: entry.load for name, entry in CATALOGUE.items()} | OWN_DATA
+    loaders = PROBLEMS | {name: entry.load for name, entry in CATALOGUE.items()} | OWN_DATA | {"disk": open_records}
     for name, row in values_of(page, head).items():
         parameters = inspect.signature(loaders[name.partition(":")[0]]).parameters.values()
         known = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
