@@ -1,7 +1,7 @@
 """`python -m bench.accelerator`: rounds of w1 to w3 by twenties, and whether an accelerator learns what a CPU does.
 
 On the CPU: `JAX_PLATFORMS=cpu python -m bench.accelerator --losses losses.json` writes the test losses of ten rounds
-without noise. On the accelerator: `--against losses.json` compares them with its own, in float32 and in tf32.
+without noise. On the accelerator: `--against losses.json` compares its own, multiplied as JAX does and in float32.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def main() -> None:
     given = parser.parse_args()
     device = f"{jax.devices()[0].device_kind}, JAX {jax.__version__}, Sordino {so.__version__}"
     if given.losses is not None:
-        given.losses.write_text(json.dumps({name: losses(name, "float32") for name in given.workloads}) + "\n")
+        given.losses.write_text(json.dumps({name: losses(name, "default") for name in given.workloads}) + "\n")
         return
     for name in given.workloads:
         for precision in PRECISIONS:

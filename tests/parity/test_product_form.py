@@ -35,6 +35,8 @@ STAYS = {
     "precise": ((4, 6, 6, 2), (3, 3, 2, 4), {"precision": lax.Precision.HIGHEST}),
 }
 
+OTHER_RANK, UNEVEN = {"one axis", "three axes"}, {"strides", "dilated"}  # for which there is no layer
+
 
 def convolved(x, kernel, how):
     how = {
@@ -79,6 +81,26 @@ def test_convolutions(name, pieces, monkeypatch):
     arguments = draw(shape_x, shape_kernel)
     assert "conv_general_dilated" not in operations(product_form(loss), *arguments)
     assert_same(loss, *arguments)
+
+
+@pytest.mark.parametrize("name", [name for name in CONVOLUTIONS if name not in OTHER_RANK | UNEVEN])
+def test_on_an_accelerator_convolutions_are_layers(name, monkeypatch):
+    shape_x, shape_kernel, how = CONVOLUTIONS[name]
+
+    def loss(x, kernel):
+        return jnp.mean(jnp.sin(convolved(x, kernel, how)))
+
+    arguments = draw(shape_x, shape_kernel)
+    expected = jax.value_and_grad(loss, argnums=(0, 1))(*arguments)
+    monkeypatch.setattr(form, "ON_A_CPU", form.ON_AN_ACCELERATOR)
+    assert "conv_general_dilated" not in operations(product_form(loss), *arguments)
+    assert "custom_vjp_call" in operations(product_form(loss), *arguments)
+    assert_same(loss, *arguments)
+    found = jax.value_and_grad(product_form(loss), argnums=(0, 1))(*arguments)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    monkeypatch.setattr(form, "KEPT", 0)  # patches that would take too much room
+    assert "conv_general_dilated" in operations(product_form(loss), *arguments)
 
 
 @pytest.mark.parametrize("name", STAYS)

@@ -85,7 +85,7 @@ class TaskSection(Section):
     model: str | None = None
     partition_seed: int = 0
     augment: str | None = None
-    precision: str = "float32"
+    precision: str = "default"
     options: dict[str, Any] = {}  # of the data set, for instance { scale = 2.0 } for quadratics
 
 

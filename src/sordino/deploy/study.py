@@ -301,8 +301,8 @@ def model_of(config: Config, shape: tuple[int, ...], classes: int) -> Model:
     section = config.file.task
     with config.located("task"):
         require(section.augment in (None, "none"), "augment", section.augment, "nodes do not augment: leave it out")
-        remedy = "nodes multiply in float32: leave it out"
-        require(section.precision == "float32", "precision", section.precision, remedy)
+        remedy = "each node has its own device: leave it out"
+        require(section.precision == "default", "precision", section.precision, remedy)
         model = get(section.model or "logistic", shape, classes)
         d = size_of(model).parameters
         remedy = f"has {d} parameters, and at most {LARGEST_MODEL:g} are allowed"

@@ -14,8 +14,9 @@ after a convolution, element by element, works in the order of axes in which the
 that exceed a cache are made for a few records at a time, and made anew for the gradients instead of being kept.
 
 A loss without convolutions runs as it is, and so does whatever has no such form: transposed, grouped and
-mixed-precision convolutions, overlapping pools, and functions with derivatives of their own. On accelerators, where
-these forms were not measured, and under the debug engine, every loss runs as it was written.
+mixed-precision convolutions, overlapping pools, and functions with derivatives of their own. On accelerators
+convolutions of few patches become `conv2d`, Sordino's own layer, and nothing else changes. Under the debug engine every
+loss runs as it was written.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
@@ -31,7 +32,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
 
-from sordino.models._convolution import conv2d_by, largest_along, shifts_of
+from sordino.models._convolution import conv2d, conv2d_by, largest_along, shifts_of
 
 Array: TypeAlias = jax.Array
 Loss: TypeAlias = Callable[..., Array]
@@ -43,17 +44,18 @@ PIECE = 2**22  # of larger ones, bytes that are made at a time
 
 
 def product_form(loss: Loss) -> Loss:
-    """The same loss, on a CPU with its convolutions as matrix products."""
+    """The same loss with its convolutions in a form that is fast for clients on this kind of device."""
 
     @functools.wraps(loss)
     def rewritten(*args: Any) -> Array:
         debugged = jax.config.jax_disable_jit  # type: ignore[attr-defined]
-        if debugged or jax.default_backend() != "cpu":
+        if debugged:
             return loss(*args)
         traced = jax.make_jaxpr(loss)(*args)
         if not _convolves(traced.jaxpr):
             return loss(*args)
-        faster, _ = _rewritten(traced.jaxpr, ())
+        forms = ON_A_CPU if jax.default_backend() == "cpu" else ON_AN_ACCELERATOR
+        faster, _ = _rewritten(traced.jaxpr, (), forms)
         if faster is traced.jaxpr:
             return loss(*args)
         (value,) = jaxpr_as_fun(ClosedJaxpr(faster, traced.consts))(*jax.tree.leaves(args))
@@ -81,7 +83,10 @@ class Faster(NamedTuple):
     order: Order | None
 
 
-def _rewritten(program: Jaxpr, given: Sequence[Order | None]) -> tuple[Jaxpr, list[Order | None]]:
+Forms: TypeAlias = Mapping[str, Callable[[JaxprEqn, Order | None], Faster | None]]  # by the names of operations
+
+
+def _rewritten(program: Jaxpr, given: Sequence[Order | None], forms: Forms) -> tuple[Jaxpr, list[Order | None]]:
     """The program with other forms of its operations, itself where none has one; and how its results lie.
 
     `given` says how its arguments lie.
@@ -90,7 +95,7 @@ def _rewritten(program: Jaxpr, given: Sequence[Order | None]) -> tuple[Jaxpr, li
     steps = []
     for step in program.eqns:
         before = [None if isinstance(value, Literal) else orders.get(value) for value in step.invars]
-        faster, after = _faster(step, before)
+        faster, after = _faster(step, before, forms)
         steps.append(faster)
         orders |= dict(zip(step.outvars, after, strict=False))
     same = all(new is old for new, old in zip(steps, program.eqns, strict=True))
@@ -98,20 +103,20 @@ def _rewritten(program: Jaxpr, given: Sequence[Order | None]) -> tuple[Jaxpr, li
     return program if same else program.replace(eqns=steps), left
 
 
-def _faster(step: JaxprEqn, before: Sequence[Order | None]) -> tuple[JaxprEqn, Sequence[Order | None]]:
+def _faster(step: JaxprEqn, before: Sequence[Order | None], forms: Forms) -> tuple[JaxprEqn, Sequence[Order | None]]:
     """One operation in its other form, also inside of loops, branches and compiled functions."""
     name = step.primitive.name
-    if name in FORMS and (faster := FORMS[name](step, next(filter(None, before), None))) is not None:
+    if name in forms and (faster := forms[name](step, next(filter(None, before), None))) is not None:
         return step if faster.form is None else _compiled(faster.form, step), [faster.order]
     if name == "jit":
-        inside, after = _rewritten(step.params["jaxpr"].jaxpr, before)
+        inside, after = _rewritten(step.params["jaxpr"].jaxpr, before, forms)
         if inside is step.params["jaxpr"].jaxpr:
             return step, after
         return step.replace(params=step.params | {"jaxpr": ClosedJaxpr(inside, step.params["jaxpr"].consts)}), after
     if name.startswith("custom_"):
         return step, []
     inner, structure = jax.tree.flatten(step.params, is_leaf=_is_program)
-    new = [_rewritten_inside(value) for value in inner]
+    new = [_rewritten_inside(value, forms) for value in inner]
     if all(a is b for a, b in zip(new, inner, strict=True)):
         return step, []
     return step.replace(params=jax.tree.unflatten(structure, new)), []
@@ -122,11 +127,11 @@ def _compiled(form: Callable[..., Array], step: JaxprEqn) -> JaxprEqn:
     return compiled.replace(invars=step.invars, outvars=step.outvars)
 
 
-def _rewritten_inside(value: Any) -> Any:
+def _rewritten_inside(value: Any, forms: Forms) -> Any:
     if isinstance(value, ClosedJaxpr):
-        faster, _ = _rewritten(value.jaxpr, ())
+        faster, _ = _rewritten(value.jaxpr, (), forms)
         return value if faster is value.jaxpr else ClosedJaxpr(faster, value.consts)
-    return _rewritten(value, ())[0] if isinstance(value, Jaxpr) else value
+    return _rewritten(value, (), forms)[0] if isinstance(value, Jaxpr) else value
 
 
 def _shaped(value: Any) -> jax.ShapeDtypeStruct:
@@ -139,24 +144,42 @@ def _shaped(value: Any) -> jax.ShapeDtypeStruct:
 
 def _product_of(step: JaxprEqn, order: Order | None) -> Faster | None:
     """The convolution as a product, or None where it has to stay."""
-    p, (x, kernel) = step.params, map(_shaped, step.invars)
-    plain = p["feature_group_count"] == p["batch_group_count"] == 1 and set(p["lhs_dilation"]) <= {1}
-    out = _shaped(step.outvars[0])
-    single = x.dtype == kernel.dtype == out.dtype == jnp.float32
-    default = p["precision"] is None or set(p["precision"]) == {lax.Precision.DEFAULT}
-    if not (plain and single and default and 0 not in (*x.shape, *kernel.shape, *out.shape)):
+    if not _is_plain(step):
         return None
-    layout = p["dimension_numbers"]
-    form = functools.partial(
-        convolution,
-        strides=tuple(p["window_strides"]),
-        padding=tuple(p["padding"]),
-        dilation=tuple(p["rhs_dilation"]),
-        layout=layout,
-    )
+    layout, x = step.params["dimension_numbers"], _shaped(step.invars[0])
     innermost = len(x.shape) == 4 and x.shape[layout.lhs_spec[0]] >= RECORDS
     records, channels, *space = layout.out_spec
-    return Faster(form, (channels, *space, records) if innermost else None)
+    return Faster(functools.partial(convolution, **_settings(step)), (channels, *space, records) if innermost else None)
+
+
+def _layer_of(step: JaxprEqn, order: Order | None) -> Faster | None:
+    """The convolution as Sordino's own layer, which copies patches: None where they are many, or it has to stay."""
+    p, (x, kernel, out) = step.params, map(_shaped, (*step.invars, step.outvars[0]))
+    if not _is_plain(step) or len(x.shape) != 4 or len(set(p["window_strides"])) > 1 or set(p["rhs_dilation"]) != {1}:
+        return None
+    outputs = kernel.shape[p["dimension_numbers"].rhs_spec[0]]
+    if math.prod(out.shape) // outputs * math.prod(kernel.shape) // outputs * x.dtype.itemsize > KEPT:
+        return None
+    return Faster(functools.partial(convolution, **_settings(step), product=conv2d), None)
+
+
+def _is_plain(step: JaxprEqn) -> bool:
+    """Whether this is a convolution without groups and gaps between its inputs, of float32."""
+    p, values = step.params, [_shaped(value) for value in (*step.invars, step.outvars[0])]
+    plain = p["feature_group_count"] == p["batch_group_count"] == 1 and set(p["lhs_dilation"]) <= {1}
+    default = p["precision"] is None or set(p["precision"]) == {lax.Precision.DEFAULT}
+    single = all(value.dtype == jnp.float32 and 0 not in value.shape for value in values)
+    return plain and default and single
+
+
+def _settings(step: JaxprEqn) -> dict[str, Any]:
+    p = step.params
+    return {
+        "strides": tuple(p["window_strides"]),
+        "padding": tuple(p["padding"]),
+        "dilation": tuple(p["rhs_dilation"]),
+        "layout": p["dimension_numbers"],
+    }
 
 
 def convolution(
@@ -167,24 +190,33 @@ def convolution(
     padding: tuple[tuple[int, int], ...],
     dilation: tuple[int, ...],
     layout: lax.ConvDimensionNumbers,
+    product: Callable[..., Array] | None = None,
 ) -> Array:
-    """What `lax.conv_general_dilated` gives for these arguments."""
+    """What `lax.conv_general_dilated` gives for these arguments; `product` is a layer to take for it."""
     records_first = (layout.lhs_spec[0], *layout.lhs_spec[2:], layout.lhs_spec[1])
     outputs_last = (*layout.rhs_spec[2:], layout.rhs_spec[1], layout.rhs_spec[0])
     x, kernel = x.transpose(records_first), kernel.transpose(outputs_last)
     x = lax.pad(x, jnp.float32(0), [(0, 0, 0), *((low, high, 0) for low, high in padding), (0, 0, 0)])
+    if product is not None:
+        out = product(x.transpose(3, 1, 2, 0), kernel, stride=strides[0]).transpose(3, 1, 2, 0)
+    else:
+        out = _in_pieces(x, kernel, strides, dilation)
+    front = (0, out.ndim - 1, *range(1, out.ndim - 1))  # records, outputs, space
+    place = [0] * out.ndim
+    for axis, target in zip(front, layout.out_spec, strict=True):
+        place[target] = axis
+    return out.transpose(place)
+
+
+def _in_pieces(x: Array, kernel: Array, strides: tuple[int, ...], dilation: tuple[int, ...]) -> Array:
+    """[N, space, C], kernel [window, C, O] -> [N, space, O], all records at once or some at a time."""
     if x.ndim == 4 and len(x) >= RECORDS and len(set(strides)) == 1 and set(dilation) == {1}:
         product = functools.partial(_records_innermost, kernel=kernel, stride=strides[0])
     else:
         product = functools.partial(_times, kernel=kernel, strides=strides, dilation=dilation)
     out = jax.eval_shape(product, x)
     patches = out.size // kernel.shape[-1] * math.prod(kernel.shape[:-1]) * x.dtype.itemsize
-    out = product(x) if patches <= KEPT else _by_pieces(product, x, len(x) * PIECE // patches)
-    front = (0, out.ndim - 1, *range(1, out.ndim - 1))  # records, outputs, space
-    place = [0] * out.ndim
-    for axis, target in zip(front, layout.out_spec, strict=True):
-        place[target] = axis
-    return out.transpose(place)
+    return product(x) if patches <= KEPT else _by_pieces(product, x, len(x) * PIECE // patches)
 
 
 def _by_pieces(product: Callable[[Array], Array], x: Array, length: int) -> Array:
@@ -377,7 +409,8 @@ ELEMENTWISE = (
     ),
     *("neg", "not", "or", "pow", "rsqrt", "select_n", "sign", "sin", "sqrt", "square", "stop_gradient", "sub", "tanh"),
 )
-FORMS: dict[str, Callable[[JaxprEqn, Order | None], Faster | None]] = {
+ON_AN_ACCELERATOR: Forms = {"conv_general_dilated": _layer_of}
+ON_A_CPU: Forms = {
     **dict.fromkeys(ELEMENTWISE, _elementwise),
     "conv_general_dilated": _product_of,
     "reduce_window_max": _pool_of,

@@ -116,7 +116,7 @@ def random_task(workload: Workload, seed: int = 0) -> Task:
 
 
 def prepare(
-    workload: Workload, *, rounds: int = 1, seed: int = 0, sampler: str | None = None, precision: str = "float32"
+    workload: Workload, *, rounds: int = 1, seed: int = 0, sampler: str | None = None, precision: str = "default"
 ) -> Prepared:
     """Plan, make the data and compile: what a run does before its first round; `sampler` is that of the noise."""
     task = replace(random_task(workload, seed), precision=precision)

@@ -33,7 +33,7 @@ def task(
     model: str | Model | None = None,
     partition_seed: int = 0,
     augment: str | None = None,
-    precision: str = "float32",
+    precision: str = "default",
     **options: Any,
 ) -> Task:
     """A task: records, how they are dealt to clients, and a model.
@@ -52,7 +52,7 @@ def task(
         from `sordino.models.from_loss`.
       partition_seed: of the dealing.
       augment: "crop-flip", "crop" or "flip" changes a client's images at random before each gradient; "none" does not.
-      precision: of the matrix products in a gradient, "float32" or "tf32", which is faster on a GPU that has it.
+      precision: of the matrix products in a gradient: "default", as JAX chooses for the device, or "float32".
       options: for the data set's loader (docs/run_file.md), and of records in memory (docs/own_data.md): `test`,
         `test_share`, `labels`, `classes`, `label`, `client`, `features`, `ignore`, `categories`, `ranges`, `missing`.
     """

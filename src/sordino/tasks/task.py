@@ -46,7 +46,7 @@ class Task:
     stationarity: bool = False  # whether the norm of the test loss's gradient is measured
     augment: Augment | None = None  # what a client does to its records before a gradient
     starts_near_data: bool = False  # whether w_0 is made from the clients' data, as near a known minimiser
-    precision: str = "float32"  # of the matrix products in a gradient: "float32" or "tf32"
+    precision: str = "default"  # of the matrix products in a gradient: "default", as JAX chooses, or "float32"
     objective: Model | None = None  # what the test loss is, where clients train on another
     assignment: str = ""  # the rule that gave clients their records: tasks with one text hold them alike; "": unknown
 
