@@ -10,8 +10,9 @@ from jax import lax
 
 import sordino as so
 from sordino.data import FederatedData
+from sordino.models import _convolution_forms, from_loss, weighted_mean
 from sordino.models import _product_form as form
-from sordino.models import from_loss, weighted_mean
+from sordino.models._array_forms import largest
 from sordino.models._product_form import product_form
 from sordino.models.model import cross_entropy
 from sordino.tasks import Task
@@ -70,8 +71,8 @@ def assert_same(loss, *arguments):
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_convolutions(name, pieces, monkeypatch):
     if pieces:  # eight records at a time: also numbers that pieces do not divide
-        monkeypatch.setattr(form, "KEPT", 0)
-        monkeypatch.setattr(form, "PIECE", 20_000)
+        monkeypatch.setattr(_convolution_forms, "KEPT", 0)
+        monkeypatch.setattr(_convolution_forms, "PIECE", 20_000)
     shape_x, shape_kernel, how = CONVOLUTIONS[name]
 
     def loss(x, kernel):
@@ -99,7 +100,7 @@ def test_on_an_accelerator_convolutions_are_layers(name, monkeypatch):
     found = jax.value_and_grad(product_form(loss), argnums=(0, 1))(*arguments)
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
-    monkeypatch.setattr(form, "KEPT", 0)  # patches that would take too much room
+    monkeypatch.setattr(_convolution_forms, "KEPT", 0)  # patches that would take too much room
     assert "conv_general_dilated" in operations(product_form(loss), *arguments)
 
 
@@ -177,7 +178,7 @@ def test_pools_of_overlapping_windows_stay():
 def test_a_pool_hands_a_nan_on():
     (x,) = draw((1, 4, 4, 1))
     x = x.at[0, 1, 0, 0].set(jnp.nan)
-    out = form.largest(x, (1, 2, 2, 1))
+    out = largest(x, (1, 2, 2, 1))
     assert np.isnan(out).sum() == np.isnan(out[0, 0, 0, 0]) == 1
 
 
