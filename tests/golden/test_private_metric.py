@@ -49,7 +49,7 @@ def test_the_noise_has_its_scale():
     rules, state = rules_for(method, 10, Trust.CENTRAL, gaussian(1e-6)), method.init_server(jnp.zeros(2))
     total = Aggregate(jnp.zeros(2), side=jnp.float32(8.0), cohort=10)
     keys = jax.random.split(jax.random.key(1), 4000)
-    told = jax.vmap(lambda key: server_turn(rules, ServerKeys(key, key, key), state, total)[1].method.training_loss)(
+    told = jax.vmap(lambda key: server_turn(rules, ServerKeys(key, key, key), state, total)[1].method.private_loss)(
         keys
     )
     assert np.mean(told) == pytest.approx(0.8, abs=0.02)
@@ -98,8 +98,8 @@ def test_a_run_reports_it_beside_what_it_released(tmp_path):
     method = so.fedavg(**USUAL, bound=so.clip(1.0), private_metric=metric("loss", noise_std=10.0))
     plan = so.plan(method, rounds=2, epsilon=8.0, delta=1e-3)
     row = so.simulate(plan, toy(), seed=0).history[-1]
-    assert math.isfinite(row["training_loss"])
-    assert "training_loss" not in row["not_private"]
+    assert math.isfinite(row["private_loss"])
+    assert "private_loss" not in row["not_private"]
 
 
 @pytest.mark.parametrize(

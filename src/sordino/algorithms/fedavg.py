@@ -33,7 +33,7 @@ import jax.numpy as jnp
 from sordino.algorithms.common import bounded, require_choice, require_local_training
 from sordino.algorithms.extrapolation import Extrapolating, Extrapolation, ServerInfo, extrapolation
 from sordino.algorithms.local import ClientData, LocalTraining
-from sordino.algorithms.private_metric import GradientNorm, PrivateMetric, TrainingLoss
+from sordino.algorithms.private_metric import PrivateGradientNorm, PrivateLoss, PrivateMetric
 from sordino.algorithms.private_metric import private_metric as metric_of
 from sordino.algorithms.schedules import (
     Schedule,
@@ -126,7 +126,7 @@ class FedAvg(Extrapolating):
 
     def server(
         self, key: Key, state: ServerState, total: Aggregate
-    ) -> tuple[ServerState, ServerInfo | TrainingLoss | GradientNorm | None]:
+    ) -> tuple[ServerState, ServerInfo | PrivateLoss | PrivateGradientNorm | None]:
         a, told = self.extrapolated(total.mean, total)
         info = told if self.metric is None else self.metric.told(total)
         w, step = self.server_step(state.w, state.step, share_of(self.shares, state.k) * a, state.k)

@@ -29,16 +29,16 @@ METRICS = ("loss", "gradient-norm")
 KEYS = ("name", "bound", "noise_std")
 
 
-class TrainingLoss(NamedTuple):
+class PrivateLoss(NamedTuple):
     """What the server tells of its round; its releases determine it."""
 
-    training_loss: jax.Array  # (1/r) sum_i min{B, f_i(w_k)}
+    private_loss: jax.Array  # (1/r) sum_i min{B, f_i(w_k)}
 
 
-class GradientNorm(NamedTuple):
+class PrivateGradientNorm(NamedTuple):
     """What the server tells of its round; its releases determine it."""
 
-    gradient_norm: jax.Array  # (1/r) sum_i min{B, ||grad f_i(w_k)||}
+    private_gradient_norm: jax.Array  # (1/r) sum_i min{B, ||grad f_i(w_k)||}
 
 
 @pytree
@@ -58,11 +58,11 @@ class PrivateMetric:
         B = jnp.float32(self.bound)
         return jnp.where(jnp.isfinite(value), jnp.clip(value, 0.0, B), B)
 
-    def told(self, total: Aggregate) -> TrainingLoss | GradientNorm:
+    def told(self, total: Aggregate) -> PrivateLoss | PrivateGradientNorm:
         """The mean of the round, from the noisy sum."""
         assert total.side is not None  # every client sends its value
         mean = total.side / total.cohort
-        return TrainingLoss(mean) if self.name == "loss" else GradientNorm(mean)
+        return PrivateLoss(mean) if self.name == "loss" else PrivateGradientNorm(mean)
 
     def resolve(self, context: PlanContext) -> PrivateMetric:
         """The metric under a plan.

@@ -32,7 +32,7 @@ def audit_command(
     config = load_config(file, tuple(set or ()))
     with working("planning"):
         plan, task = config.plan(), config.task()
-        resolved = config.resolve(plan, task)
+        resolved = config.resolve(plan, task.population)
     with working("auditing"):
         found = audit_release(plan, resolved, task.d, trials=trials, confidence=confidence, seed=seed)
     certified, shown = found.certified, found.shown

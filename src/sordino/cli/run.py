@@ -115,7 +115,7 @@ def run_alone(
     given = config.file.run.model_dump(exclude={"rounds", "cohort"}) | {"config": config.changed}
     with working("reading data and planning"):
         plan, task = config.plan(), config.task()
-        resolved = config.resolve(plan, task)
+        resolved = config.resolve(plan, task.population)
     promised = Point(plan, config.file.run.seed, resolved).certificate
     with live_progress(plan.rounds) as show_row, tracking(sending, promised, folder) as send_row:
 

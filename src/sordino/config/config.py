@@ -16,8 +16,8 @@ from sordino.errors import InvalidInput, require
 if TYPE_CHECKING:
     from sordino.planning import Plan, ResolvedPlan
     from sordino.runs.point import Point
-    from sordino.tasks import Task
-    from sordino.types import Bounder
+    from sordino.tasks import Population, Task
+    from sordino.types import Bounder, Warning
 
 
 @dataclass(frozen=True)
@@ -83,20 +83,23 @@ class Config:
         from sordino.runs.point import Point
 
         plan = self.plan()
-        return Point(plan, self.file.run.seed, self.resolve(plan, task))
+        return Point(plan, self.file.run.seed, self.resolve(plan, task.population))
 
-    def resolve(self, plan: Plan, task: Task) -> ResolvedPlan:
-        """The plan for the task."""
+    def resolve(self, plan: Plan, population: Population) -> ResolvedPlan:
+        """The plan for these clients and this model, simulated or deployed."""
         with self.located("run", "privacy", "algorithm", "bound", "rules"):
-            require_dimension(self.ruled, task.population.d)
-            resolved = plan.resolve(task.population)
+            require_dimension(self.ruled, population.d)
+            resolved = plan.resolve(population)
+        return replace(resolved, certificate=resolved.certificate.with_warnings(*self.warnings(plan)))
+
+    def warnings(self, plan: Plan) -> tuple[Warning, ...]:
+        """What a certificate must say of the file's own constants."""
         from_data = self._constants_from_data()
         if not (from_data and plan.private):
-            return resolved
+            return ()
         from sordino.privacy import wording
 
-        warning = wording.constants_from_data(from_data, [".".join(each.place) for each in self.ruled])
-        return replace(resolved, certificate=resolved.certificate.with_warnings(warning))
+        return (wording.constants_from_data(from_data, [".".join(each.place) for each in self.ruled]),)
 
     def _constants_from_data(self) -> list[str]:
         """The constants of theorems that were computed from clients' records."""

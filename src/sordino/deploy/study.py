@@ -170,7 +170,8 @@ class Study:
             task_token=description.id,
         )
         with config.located("run", "privacy", "algorithm", "bound"):
-            return cls(description, config, model, deploy(config.plan().resolve(population)))
+            plan = config.plan()
+            return cls(description, config, model, deploy(config.resolve(plan, population), config.warnings(plan)))
 
     @classmethod
     def read(cls, folder: Path) -> Study:

@@ -296,19 +296,19 @@ class GaussianRequest(ScaledRequest):
             return Draws.SIMULATED_MESSAGES
         return Draws.LATTICE if self.sampler_for(trust) is Sampler.LATTICE else Draws.FLOAT32
 
-    def stated(self, message: Event, context: NoiseContext) -> Event:
+    def stated(self, of_round: Event, context: NoiseContext) -> Event:
         """Where the paper's formula falls short of what it claims: the claim, that it is false, and what is true."""
         target = context.target
         if self.calibration == "numeric" or target is None:
-            return message
-        round_ = events.sampled(message, target.sampling)
-        true = epsilon_of(events.Repeated(round_, target.rounds), target.delta, context.relation)
+            return of_round
+        on_a_sample = events.sampled(of_round, target.sampling)
+        true = epsilon_of(events.Repeated(on_a_sample, target.rounds), target.delta, context.relation)
         if true <= target.epsilon:
-            return message
+            return of_round
         asked = target.epsilon, target.delta, target.rounds
         if self.q is None:
-            return events.Claimed(wording.claim_of_norm_ec(*asked, context.relation, true), message)
-        return events.Claimed(wording.claim_of_eq_5(*asked, self.q, context.relation, true), message)
+            return events.Claimed(wording.claim_of_norm_ec(*asked, context.relation, true), of_round)
+        return events.Claimed(wording.claim_of_eq_5(*asked, self.q, context.relation, true), of_round)
 
     def figures(self, mechanism: Mechanism, context: NoiseContext) -> Mapping[str, float]:
         """The noise multiplier of a round: with an adaptive bound that of the update and the indicators together."""

@@ -53,9 +53,9 @@ class NoiseRequest:
         """The mechanism, with the least noise that meets what is asked for."""
         raise NotImplementedError
 
-    def stated(self, message: Event, context: NoiseContext) -> Event:
-        """The cost of a message, with what must be said about how the noise was chosen."""
-        return message
+    def stated(self, of_round: Event, context: NoiseContext) -> Event:
+        """The cost of all releases of a round, with what must be said about how the noise was chosen."""
+        return of_round
 
     def figures(self, mechanism: Mechanism, context: NoiseContext) -> Mapping[str, float]:
         """What `sordino plan` prints of the calibration."""

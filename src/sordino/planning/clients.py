@@ -20,7 +20,7 @@ from sordino.privacy import wording
 from sordino.privacy.accountants import epsilon_of
 from sordino.privacy.calibration import Target
 from sordino.privacy.certification import certify
-from sordino.privacy.events import Composed, NonPrivate, Repeated, sampled
+from sordino.privacy.events import Claimed, Composed, NonPrivate, Repeated, sampled
 from sordino.privacy.guarantee import Certificate
 from sordino.privacy.sampling import Full
 from sordino.privacy.stated import stated
@@ -97,9 +97,10 @@ def _noise(plan: Arguments, population: Population) -> tuple[Mechanism, Event, M
 
     def round_cost(mechanism: Mechanism) -> Event:
         """The message, and what is released beside it, whose noise may depend on the message's."""
-        message = plan.noise.stated(context.message_cost(mechanism), context)
+        message = context.message_cost(mechanism)
         side = plan.method.resolve(plan.context(population, mechanism)).side_event(plan.relation)
-        return message if side is None else Composed((message, mechanism.side_cost(side)))
+        both = message if side is None else Composed((message, mechanism.side_cost(side)))
+        return plan.noise.stated(both, context)
 
     length = plan.method.privacy.message_parts * population.d
     terms, fewest = plan.cohort.capacity(population.clients), plan.cohort.fewest(population.clients)
@@ -147,10 +148,11 @@ def _side_release(
 ) -> tuple[dict[str, float], tuple[Warning, ...]]:
     """The figures of a step size or metric that is a release of its own, and a warning of a step size that is dear."""
     side = method.side_figures()
-    if not side or not isinstance(event, Composed):
+    of_round = event.event if isinstance(event, Claimed) else event
+    if not side or not isinstance(of_round, Composed):
         return {}, ()
     total = certificate.total(Observer.MODEL_USER)
-    message = sampled(event.events[0], sampling_of(plan, population.clients))
+    message = sampled(of_round.events[0], sampling_of(plan, population.clients))
     without = epsilon_of(Repeated(message, plan.rounds), total.delta, plan.relation)
     (name,) = (figure.removesuffix("_noise_std") for figure in side)
     figures = {**side, f"epsilon_without_{name}": without}

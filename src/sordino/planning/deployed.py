@@ -56,6 +56,7 @@ class DeployedPlan:
     costs: tuple[Event, ...]  # one a client: of a round that it answers, against the server, and so against everybody
     model_costs: tuple[Event, ...]  # one a client: against model users; with local trust the same
     draws: Draws
+    of_file: tuple[Warning, ...] = ()  # what every certificate must say of the run file's constants
 
     def numbers(self, i: int) -> ClientNumbers | None:
         """The numbers that are client i's own."""
@@ -82,7 +83,7 @@ class DeployedPlan:
                 )
                 parts.append(certificate.with_warnings(*about_units))
         merged = Certificate.merge_observers(*parts)
-        warnings = about_noise(plan, self.resolved.population.clients)
+        warnings = (*about_noise(plan, self.resolved.population.clients), *self.of_file)
         grounds = self._grounds(i)
         return dataclasses.replace(merged, draws=self.draws, assumptions=grounds).with_warnings(*warnings)
 
@@ -124,9 +125,13 @@ class DeployedPlan:
         return (wording.ASSUME_OWN_RECORDS, wording.ASSUME_OS_RANDOM, *by_key)
 
 
-def deploy(resolved: ResolvedPlan) -> DeployedPlan:
-    """The plan for real machines; what is not proven for them is refused."""
+def deploy(resolved: ResolvedPlan, of_file: tuple[Warning, ...] = ()) -> DeployedPlan:
+    """The plan for real machines; what is not proven for them is refused. `of_file` are warnings of its run file."""
     _require_deployable(resolved)
+    return dataclasses.replace(_with_noise_of_nodes(resolved), of_file=of_file)
+
+
+def _with_noise_of_nodes(resolved: ResolvedPlan) -> DeployedPlan:
     if resolved.trust is Trust.NONE:
         return _with_cost(resolved, resolved.rules, NonPrivate(), Draws.NONE)
     if resolved.trust is Trust.CENTRAL:
@@ -158,8 +163,10 @@ def _require_deployable(resolved: ResolvedPlan) -> None:
         assumed = "; ".join(method.assumptions(Observer.SERVER))
         raise Refused(f"the guarantee rests on this: {assumed}", "no deployment here gives it: start memories at zero")
     if isinstance(plan.noise, GaussianRequest):
-        remedy = "its published guarantee is false: deploy calibration = numeric"
-        require(plan.noise.calibration != "norm-ec", "calibration", plan.noise.calibration, remedy)
+        remedy = (
+            "its published guarantee is false or rests on a constant that is not known: deploy calibration = numeric"
+        )
+        require(plan.noise.calibration not in ("norm-ec", "eq-5"), "calibration", plan.noise.calibration, remedy)
 
 
 # --- Central trust ---------------------------------------------------------------------------------------------------

@@ -132,8 +132,11 @@ class Page:
 
 def page_of(subject: Subject, *, public: bool) -> Page:
     """Everything of a subject, or what may be shown to everybody."""
-    if public and (subject.grid or subject.compared):  # the order of the results would tell what is left out
-        subject = replace(subject, runs=tuple(sorted(subject.runs, key=lambda run: run.name)))
+    if public:
+        runs = tuple(replace(run, name=run.public_name or run.name) for run in subject.runs)
+        if subject.grid or subject.compared:  # the order of the results would tell what is left out
+            runs = tuple(sorted(runs, key=lambda run: run.name))
+        subject = replace(subject, runs=runs)
     why = subject.grid.why_private if subject.grid else why_private(subject.runs)
     shows_measured = not (public and why)
     drawn = charts_of(subject.runs, why)
@@ -251,11 +254,14 @@ _SECRET_ENVIRONMENT = ("seed",)
 
 
 def _public_settings(run: Shown) -> Tables:
-    """The run file without the seed, and without paths and options of the data."""
+    """The run file without the seed, paths and options of the data, and constants that were computed from them."""
     shown = {name: dict(table) for name, table in run.settings.items()}
     task = {key: value for key, value in shown.get("task", {}).items() if key in _OPEN_TASK}
     shown["task"] = {"name": run.task} | task
     shown.get("run", {}).pop("seed", None)
+    constants = shown.get("rules", {})
+    for name in constants.get("from_data", ()):
+        constants.pop(name, None)
     return shown
 
 

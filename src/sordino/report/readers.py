@@ -71,8 +71,8 @@ class SweepReader:
         runs = [read_run(folder, self.key) for folder in point_folders(path)]
         require(bool(runs), "run", str(path), "holds no points: restore them")
         grid, worth = _grid(path / TABLE, runs)
-        named = {int(point.name): _label(point) for point in grid.points}
-        runs = [replace(run, name=named.get(int(run.name), run.name)) for run in runs]
+        of_number = {int(point.name): point for point in grid.points}
+        runs = [_named(run, of_number.get(int(run.name))) for run in runs]
         ranked = [run for _, run in sorted(zip(grid.points, runs, strict=False), key=lambda pair: worth(pair[0]))]
         return Subject("sweep", path.resolve().name, tuple(ranked), grid=grid)
 
@@ -172,13 +172,22 @@ def _grid(table: Path, runs: Sequence[Shown]) -> tuple[Grid, Callable[[Point], f
     ), lambda point: math.inf if point.measured is None else -worth(point.measured)
 
 
-def _label(point: Point) -> str:
-    """The point's number and its values, by the last words of their keys."""
-    values = (
-        f"{key.rpartition('.')[2]} {value:g}" if isinstance(value, float) else value
-        for key, value in point.values.items()
-    )
-    return f"{int(point.name):05d}: {', '.join(map(str, values))}"
+def _named(run: Shown, point: Point | None) -> Shown:
+    """The run under the values of its point; for everybody without values that may tell of the data."""
+    if point is None:
+        return run
+    public = {key: value for key, value in point.values.items() if not key.startswith(("task.", "rules."))}
+    return replace(run, name=_label(point, point.values), public_name=_label(point, public))
+
+
+def _label(point: Point, shown: Mapping[str, float | str]) -> str:
+    """The point's number and these of its values, by the last words of their keys."""
+    values = [
+        f"{key.rpartition('.')[2]} {value:g}" if isinstance(value, float) else str(value)
+        for key, value in shown.items()
+    ]
+    number = f"{int(point.name):05d}"
+    return f"{number}: {', '.join(values)}" if values else number
 
 
 def _measured(row: Mapping[str, str], column: str) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sordino.privacy.wording import format_epsilon
@@ -38,8 +38,9 @@ QUANTITIES = (
     *(Quantity(key, label.capitalize(), log=True) for key, label, _ in MEASURES if key not in ("accuracy",)),
     Quantity("epsilon", "Epsilon spent"),
     Quantity("step_size", "Server step size"),
-    Quantity("training_loss", "Training loss of the clients, with noise"),
-    Quantity("gradient_norm", "Mean gradient norm of the clients, with noise"),
+    Quantity("private_loss", "Mean loss of the clients, with noise"),
+    Quantity("private_gradient_norm", "Mean gradient norm of the clients, with noise"),
+    Quantity("training_loss", "Training loss of the clients", log=True, on_records=True),
     Quantity("mean_norm", "Mean norm of an update, before it is bounded", on_records=True),
     Quantity("clipped_share", "Updates that were shortened", "%", 100.0, on_records=True),
     Quantity("signal_to_noise", "Signal to noise of a round", on_records=True),
@@ -66,12 +67,13 @@ class Series:
 
 
 def quantities_of(rows: Sequence[Row]) -> list[Quantity]:
-    """The quantities that these rows hold."""
+    """The quantities that these rows hold: those that a row calls not private are computed on the clients' records."""
     held = dict.fromkeys(key for row in rows for key in (*row, *row.get("not_private", ())) if key not in _WORDS)
     private = {key for row in rows for key in row.get("not_private", ())}
     known = {quantity.key: quantity for quantity in QUANTITIES}
-    others = [Quantity(key, key.replace("_", " ").capitalize(), on_records=key in private) for key in held]
-    return [known[key] for key in known if key in held] + [each for each in others if each.key not in known]
+    others = [Quantity(key, key.replace("_", " ").capitalize()) for key in held if key not in known]
+    found = [known[key] for key in known if key in held] + others
+    return [replace(each, on_records=True) if each.key in private else each for each in found]
 
 
 def series_of(rows: Sequence[Row], quantity: Quantity, most: int = MOST_POINTS) -> Series | None:

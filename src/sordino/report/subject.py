@@ -14,7 +14,7 @@ from sordino.privacy import wording
 from sordino.privacy.guarantee import Certificate
 from sordino.report.series import Row
 
-FILES = ("csv", "parquet", "npz", "leaf")  # kinds of tasks that are named by a path
+FILES = ("csv", "parquet", "npz", "leaf", "disk", "hf")  # kinds of tasks that are named by a path or an address
 Tables = Mapping[str, Mapping[str, Any]]  # the sections of a run file
 
 
@@ -73,6 +73,7 @@ class Shown:
     rows: Sequence[Row]
     planned: int
     finished: bool
+    public_name: str = ""  # its name for everybody, where the name itself may tell something of the data
     task: str = ""
     settings: Tables = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)

@@ -17,6 +17,7 @@ WORST = len(AMOUNTS) + 2  # the level of an observer without limits
 NOT_COVERED = {
     "measured-on-clients": "they are measured on the clients' own records, or on private records that train no model",
     "start-depends-on-data": "the initial model is computed from the clients' data and is not covered",
+    "constants-from-data": "constants of the method are computed from the clients' data and are not covered",
     "no-valid-guarantee": "the claimed guarantee is not valid",
 }
 NO_NOISE = "no guarantee limits what is learnt from the models of this run"
