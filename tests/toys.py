@@ -87,7 +87,9 @@ def fitted(
     """The rules of a method that is fitted to the task first, as a plan would fit it."""
     cohort = parse_cohort(cohort) if isinstance(cohort, str) else cohort
     mechanism, planned = mechanism or none(), cohort.planned(task.clients)
-    context = PlanContext(task.d, task.clients, planned, str(cohort), None, trust, relation, mechanism)
+    context = PlanContext(
+        task.d, task.clients, planned, str(cohort), trust=trust, relation=relation, mechanism=mechanism
+    )
     return rules_for(method.resolve(context), task.clients, trust, mechanism, cohort)
 
 

@@ -303,7 +303,8 @@ MECHANISMS = {
 
 def test_every_mechanism_is_audited():
     factories = {name for name, value in vars(sordino.mechanisms).items() if inspect.isfunction(value)}
-    assert {*MECHANISMS, "scalar_dp", "none"} == factories >= set(sordino.mechanisms.MECHANISMS)
+    of_their_own = {"scalar_dp", "secure_sum", "none"}  # audited elsewhere: scalars, and messages that are seen as sums
+    assert {*MECHANISMS, *of_their_own} == factories >= set(sordino.mechanisms.MECHANISMS)
 
 
 @pytest.mark.parametrize(

@@ -70,13 +70,22 @@ def show_sweep_plan(sweep: Sweep, *, as_json: bool) -> None:
     """Print the number of runs of a file and the certificate of each."""
     with working("planning"):
         ready = _ready(sweep)
-        promises = _promises(ready, [each.point.answer.certificate for each in ready])
+        promises = _promises(ready, [_planned(each.point, len(ready)) for each in ready])
     result = {"file": str(sweep.path), "points": len(sweep.points), "varied": list(sweep.varied)}
     if as_json:
         print_json(result | {"promises": [promise.to_json() for promise in promises]})
         return
     show(f"Plan of the sweep {sweep.path}", result)
     print(*promises, sep="\n")
+
+
+def _planned(point: Point, points: int) -> Certificate:
+    """The certificate that a run of the sweep will have: points without a seed share a fresh one."""
+    from sordino.runs.seeds import FreshSeed
+
+    if point.seed is None and points > 1:
+        point = replace(point, seed=FreshSeed(0, shared=True))
+    return point.certificate
 
 
 def _ready(sweep: Sweep) -> list[Ready]:

@@ -16,6 +16,8 @@ from sordino.errors import InvalidInput, require
 from sordino.rules import RULES, Rule
 
 Values = dict[str, Any]  # TOML, parsed
+Place = tuple[str, ...]  # a section and a key
+LEFT_OUT = {"algorithm.local_steps": 1, "run.cohort": "full"}  # what a key says that is left out; others are false
 FROM_DATA = "from_data"  # of [rules]: the constants that were computed from clients' records
 
 
@@ -53,10 +55,9 @@ def resolve_rules(values: Values, source: Source) -> tuple[Values, tuple[Resolve
             raise InvalidInput(source.place("rules"), given, remedy)
         return values, ()
     changed, found, used = copy.deepcopy(values), [], set[str]()
-    for place in places:
-        rule = _rule_for(values, place, source)
+    for place, rule in _in_order({place: _rule_for(values, place, source) for place in places}, values, source):
         _require_setting(rule, values, source)
-        arguments, where = _arguments(rule, values, constants, source)
+        arguments, where = _arguments(rule, changed, constants, source)
         try:
             results = rule.compute(arguments)
         except InvalidInput as error:
@@ -94,6 +95,20 @@ def takes_list(name: str) -> bool:
     return name == FROM_DATA or any(kind.startswith("list") for kind in kinds)
 
 
+def _in_order(rules: dict[Place, Rule], values: Values, source: Source) -> Iterator[tuple[Place, Rule]]:
+    """Each key with its rule: a key that another rule reads comes before it."""
+    left = dict(rules)
+    while left:
+        waiting = {place: [key for key in left if ".".join(key) in rule.reads.values()] for place, rule in left.items()}
+        ready = [place for place, needed in waiting.items() if not needed]
+        if not ready:
+            place, (needed, *_) = next(iter(waiting.items()))
+            remedy = f"{left[place].name} reads {'.'.join(needed)}, which is a rule's too: write one as a number"
+            raise InvalidInput(source.place(*place), _value(values, place), remedy)
+        for place in ready:
+            yield place, left.pop(place)
+
+
 def _settable(method: object) -> Iterator[tuple[str, ...]]:
     """The keys that a rule about a method may give. Of another method such a key may be a word, as step_size is."""
     fitting = (rule for rule in RULES.values() if method in rule.methods)
@@ -117,11 +132,13 @@ def _rule_for(values: Values, place: tuple[str, ...], source: Source) -> Rule:
 
 
 def _require_setting(rule: Rule, values: Values, source: Source) -> None:
-    """Refuse a theorem about another form of the method; a key that is left out is false."""
+    """Refuse a theorem about another form of the method."""
     for key, wanted in rule.needs.items():
         section, _, name = key.partition(".")
         found = _value(values, (section, name))
-        if (found or False) != wanted:
+        if found is None:
+            found = LEFT_OUT.get(key, False)
+        if found != wanted:
             remedy = f"{rule.name} is about {name} = {str(wanted).lower() if isinstance(wanted, bool) else wanted}"
             raise InvalidInput(source.place(section, name), found, f"{remedy}: set it so, or name another rule")
 

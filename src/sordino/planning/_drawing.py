@@ -28,8 +28,9 @@ def distinct(key: Key, size: int, clients: int) -> jax.Array:
         return jax.random.permutation(key, clients)[:size]
     # Draw with replacement and keep the first of each value: the first `size` values are a uniform sample without
     # replacement. A draw repeats an earlier one with probability below size/clients <= 1/4, so that the draws hold too
-    # few values less than once in 10^20 rounds.
-    draws = size + math.ceil(size / 2) + 40
+    # few values less than once in 10^20 rounds. Of the words of a large population a share is thrown away.
+    kept = 1.0 if clients <= SMALL else 1 - 2**32 % clients / 2**32
+    draws = math.ceil((size + math.ceil(size / 2) + 40) / kept)
     value = _uniform(key, draws, clients)
     order = jnp.argsort(value, stable=True)
     repeated = (value == clients).at[order[1:]].max(value[order[1:]] == value[order[:-1]])

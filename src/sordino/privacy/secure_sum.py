@@ -30,7 +30,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sordino.errors import InvalidInput, require
+from sordino.errors import InvalidInput, require, require_count
 from sordino.privacy.calibration import CostOfNoise, Target
 from sordino.privacy.events import ZeroConcentrated
 from sordino.types import Relation
@@ -150,6 +150,9 @@ def lattice_for(
     """
     low, high = BITS
     require(low <= bits <= high, "bits", bits, f"must lie between {low} and {high}")
+    usable = 0 < noise_multiplier < math.inf
+    require(usable, "noise_multiplier", noise_multiplier, "must be a positive, finite number")
+    require_count(d, "d")
     dim, n = padded(d), shares.clients
     require(dim <= 2**24, "d", d, "sums of shares have at most 2^24 coordinates: use a smaller model")
 

@@ -37,7 +37,11 @@ DIMENSION = "Lemma 5 has sigma^2 / n for the noise, which per coordinate is d si
 EF, READS = ("error_feedback",), {"beta": "algorithm.beta", "rounds": "run.rounds"}
 ALPHA = READS | {"alpha": "bound.smoothed_normalize"}
 SETS = {"algorithm.server_lr": "gamma"}
-NORMALIZED, PLAIN = {"algorithm.server_normalization": True}, {"algorithm.server_normalization": False}
+# Every client sends one gradient in every round; without batch_size it is that of all its records.
+ONE_GRADIENT = {"algorithm.local_steps": 1, "run.cohort": "full"}
+EXACT = ONE_GRADIENT | {"algorithm.batch_size": False}
+NORMALIZED, PLAIN = (EXACT | {"algorithm.server_normalization": normalized} for normalized in (True, False))
+NORMALIZED_BATCHES = ONE_GRADIENT | {"algorithm.server_normalization": True}
 
 
 class Step(NamedTuple):
@@ -151,7 +155,7 @@ class Stochastic(NamedTuple):
     methods=EF,
     sets=SETS | {"algorithm.batch_size": "b"},
     reads=ALPHA,
-    needs=NORMALIZED,
+    needs=NORMALIZED_BATCHES,
 )
 def theorem_4(
     *,
@@ -301,7 +305,7 @@ class Clip21(NamedTuple):
     gradient_norm: Annotated[float, Says("bound on min_k ||grad f(x^k)||")]
 
 
-@rule(4, "Appendix B.3", methods=EF, sets={"bound.clip": "tau"}, reads={"rounds": "run.rounds"})
+@rule(4, "Appendix B.3", methods=EF, sets={"bound.clip": "tau"}, reads={"rounds": "run.rounds"}, needs=EXACT)
 def appendix_B_3(
     *,
     L_max: Smoothest,
