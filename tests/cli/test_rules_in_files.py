@@ -115,6 +115,9 @@ def test_constants_are_swept(written) -> None:
         pytest.param('algorithm.server_lr="paper3-theorem-2"', "[algorithm] server_lr", id="of another method"),
         pytest.param("algorithm.server_lr=0.1", "[rules]", id="constants for nothing"),
         pytest.param("algorithm.server_normalization=false", "server_normalization", id="another form of the method"),
+        pytest.param("algorithm.local_steps=2", "local_steps", id="local steps"),
+        pytest.param("algorithm.batch_size=2", "batch_size", id="batches"),
+        pytest.param("run.cohort=poisson:0.5", "cohort", id="absent clients"),
         pytest.param('rules.from_data="R"', "[rules] from_data", id="a kind"),
     ],
 )
@@ -181,3 +184,15 @@ def test_a_key_that_is_a_word_for_other_methods_stays_one(written) -> None:
         'step_size = "corrected"\n[bound]\nclip = 1.0\n[run]\nrounds = 3\n[privacy]\nmechanism = "none"\n'
     )
     assert load_config(written(text)).file.algorithm.step_size == "corrected"
+
+
+def test_a_rule_reads_what_another_rule_gives(written) -> None:
+    constants = ("rules.beta_0=0.01", "rules.D=1.0", "rules.d=6", "rules.n=10", "rules.noise_std=3.0")
+    changes = ("bound.smoothed_normalize=2.0", 'algorithm.beta="paper4-section-C.1.1"', *constants)
+    file = written(EF.format(rule="paper4-theorem-1"))
+    given = load_config(file, changes).file.algorithm
+    assert given.beta == pytest.approx(0.01 * 64 ** (-2 / 3))
+    assert given.server_lr == pytest.approx(given.beta * 3 / (5 * 2))  # beta R / ((alpha + R) L_max)
+    with pytest.raises(InvalidInput) as refused:
+        load_config(file, (*changes, "rules.beta=0.9"))
+    assert refused.value.field.endswith("[rules] beta")

@@ -387,6 +387,16 @@ def test_plan(run, file, tmp_path):
     assert list(tmp_path.iterdir()) == [file]
 
 
+@pytest.mark.parametrize(("seeds", "origin"), [("", "shared"), ("seed = [0, 7]", "given")])
+def test_a_plan_says_of_seeds_what_the_runs_will_say(run, file, seeds, origin):
+    file.write_text(CONFIG.replace("seed = [0, 7]", seeds))
+    data = json.loads(run("plan", str(file), "--json").stdout)
+    assert {promise["seed"] for promise in data["promises"]} == {origin}
+    text = " ".join(run("plan", str(file)).stdout.split())
+    assert ("The points of its sweep have one seed and share their noise" in text) == (origin == "shared")
+    assert ("The seed is fixed and not secret" in text) == (origin == "given")
+
+
 # --- What a privacy officer reads ---------------------------------------------------------------------------------
 
 

@@ -150,6 +150,11 @@ def test_a_damaged_or_unfinished_folder_is_refused(folder, tmp_path):
         ("[1]", "is damaged"),
         (json.dumps(manifest | {"format": 2}), "format 1"),
         (json.dumps({name: value for name, value in manifest.items() if name != "classes"}), "is damaged"),
+        *((json.dumps(manifest | {name: [[]]}), "is damaged") for name in manifest if name not in ("format", "facts")),
+        (json.dumps(manifest | {"classes": float("inf")}), "is damaged"),
+        (json.dumps(manifest | {"bytes": {}}), "is damaged"),
+        (json.dumps(manifest | {"facts": {"overlapping": "no"}}), "is damaged"),
+        (json.dumps(manifest | {"more": 1}), "is damaged"),
     ]:
         (folder / "records.json").write_text(text)
         with pytest.raises(InvalidInput, match=words):
@@ -195,3 +200,12 @@ def test_nothing_is_overwritten(folder):
 def test_a_folder_is_dealt_already(folder, given):
     with pytest.raises(InvalidInput, match=r"leave|takes no options"):
         so.task(f"disk:{folder}", **given)
+
+
+@pytest.mark.parametrize("kind", [b"'<i4'", b"'>f4'"])
+def test_a_header_that_says_something_else_is_refused(folder, kind):
+    data = (folder / "x.npy").read_bytes()
+    assert data.count(b"'<f4'") == 1
+    (folder / "x.npy").write_bytes(data.replace(b"'<f4'", kind))
+    with pytest.raises(InvalidInput, match="has changed"):
+        open_records(folder)

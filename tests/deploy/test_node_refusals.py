@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ed25519
 from sordino.deploy.rollback import pack_start
 from sordino.deploy.seam import Reason
 from sordino.deploy.statements import Used
+from sordino.deploy.study import Description, Member, Study
 from sordino.deploy.wire import Kind
 from sordino.errors import InvalidInput
 from sordino.privacy.signing import SigningKey
@@ -71,6 +72,36 @@ STUDIES: dict[str, tuple[dict[str, Any], str, bool, Reason]] = {
 }
 
 
+FROM_DATA = """
+[task]
+name = "clinics"
+[algorithm]
+name = "error_feedback"
+beta = 0.5
+server_lr = "{rule}"
+server_normalization = true
+[bound]
+smoothed_normalize = 1.0
+[privacy]
+noise_multiplier = 3.0
+delta = 1e-3
+trust = "{trust}"
+[run]
+rounds = 64
+[rules]
+R = 3.0
+L_max = 2.0
+gap = 4.0
+from_data = ["R"]
+{more}"""
+
+
+def described(text: str) -> Description:
+    """A study of three members, whose model has 2 (2 + 1) parameters."""
+    members = [Member(name, f"key of {name}", None) for name in ("east", "north", "west")]
+    return Description.new("trial", text, (2,), 2, members, "key of the server")
+
+
 def test_a_study_with_secure_aggregation_is_not_made(tmp_path: Path) -> None:
     """No server makes it, and a node that is asked for it all the same refuses by its own rules."""
     clinics = Clinics(tmp_path, **CLIENTS, trust='"local", "central"')
@@ -80,6 +111,24 @@ def test_a_study_with_secure_aggregation_is_not_made(tmp_path: Path) -> None:
     assert caller.start(node) is Reason.TRUST
     assert ledgers(clinics) == 0
     clinics.close()
+
+
+@pytest.mark.parametrize("trust", ["local", "central"])
+def test_constants_from_records_are_told_to_every_member(trust: str, tmp_path: Path) -> None:
+    study = Study.resolve(described(FROM_DATA.format(trust=trust, rule="theorem-1", more="")), tmp_path)
+    assert "constants-from-data" in {warning.code for warning in study.plan.certificate(0, 64).warnings}
+
+
+def test_a_rule_for_another_model_is_not_deployed(tmp_path: Path) -> None:
+    text = FROM_DATA.format(trust="local", rule="theorem-2", more="d = 7\nn = 3\nnoise_std = 3.0\n")
+    with pytest.raises(InvalidInput, match=r"d = 7: the model of this task has 6 parameters"):
+        Study.resolve(described(text), tmp_path)
+
+
+def test_published_noise_is_not_deployed(tmp_path: Path) -> None:
+    text = CLIENT_STUDY + 'trust = "central"\nepsilon = 5.0\ndelta = 1e-3\ncalibration = "eq-5"\nq = 4.0\n'
+    with pytest.raises(InvalidInput, match="calibration = 'eq-5'"):
+        Study.resolve(described(text), tmp_path)
 
 
 @pytest.mark.parametrize("case", STUDIES.values(), ids=STUDIES)

@@ -9,6 +9,7 @@ import pytest
 import sordino as so
 from sordino.errors import InvalidInput
 from sordino.privacy.published import fedavg_eq_5
+from sordino.privacy.wording import format_epsilon
 from sordino.tasks import Population
 from sordino.types import Observer
 
@@ -65,3 +66,22 @@ def test_equation_3_of_paper_4_is_the_same_formula():
     variance = 2.0 * 600**2 / 3000**2 * 200 * math.log(1e5) / 5.0**2
     assert float(found.mechanism.noise_std) ** 2 == pytest.approx(variance, rel=1e-12)
     assert found.certificate.total(Observer.MODEL_USER).epsilon == pytest.approx(4.98, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"private_metric": {"name": "loss", "bound": 3.0, "noise_std": 60.0}},
+        {"bound": so.adaptive_clip(2.0, indicator_noise_std=30.0)},
+    ],
+    ids=["a metric", "an adaptive bound"],
+)
+@pytest.mark.parametrize("q", [1.0, 1.83])
+def test_what_is_released_beside_the_message_counts_in_the_claim(beside, q):
+    """With q = 1.83 the update alone keeps what is claimed, and the whole round does not."""
+    method = so.fedavg(**{"local_steps": 1, "local_lr": 0.1, "bound": so.clip(2.0)} | beside)
+    certificate = so.plan(method, **ASKED, calibration="eq-5", q=q).resolve(Population(50, 3000)).certificate
+    true = certificate.total(Observer.MODEL_USER).epsilon
+    (claim,) = (warning.message for warning in certificate.warnings if warning.code == "no-valid-guarantee")
+    assert true > 5.0
+    assert f"epsilon is {format_epsilon(true)}." in claim

@@ -10,16 +10,17 @@ from pathlib import Path
 
 import pytest
 
+from sordino.data.datasets import OWN_NAMES
 from sordino.errors import InvalidInput, SordinoError
 from sordino.privacy.guarantee import Certificate, Guarantee
 from sordino.privacy.signing import read_signing_key, read_verifying_key
-from sordino.privacy.wording import why_not_covered
+from sordino.privacy.wording import constants_from_data, why_not_covered
 from sordino.report.hosts import is_address, name_of
 from sordino.report.html import report_html
 from sordino.report.matrix import matrix_of
 from sordino.report.page import page_of
-from sordino.report.readers import readers
-from sordino.report.subject import Grid, Shown, Signed, Subject, read_subject
+from sordino.report.readers import named, readers
+from sordino.report.subject import Grid, Point, Shown, Signed, Subject, public_task, read_subject
 from sordino.runs.description import describe
 from sordino.runs.signature import sign_run
 from sordino.types import Draws, Observer, Relation, SeedOrigin, Unit, Warning
@@ -201,3 +202,26 @@ def test_a_paragraph_about_a_run_says_what_limits_its_epsilon(change, says):
     rows = shown().rows
     assert says in describe("digits", rows, dataclasses.replace(COVERED, **change), None)
     assert "do not publish" not in describe("digits", rows, COVERED, None)
+
+
+def test_the_public_sees_no_constant_that_was_computed_from_the_data():
+    rules = {"R": 3.0777, "L_max": 2.0, "from_data": ["R"]}
+    run = shown(settings={"rules": rules}, certificate=COVERED.with_warnings(constants_from_data(["R"], ["server_lr"])))
+    everybody, owner = (report_html(page(run, public=public)) for public in (True, False))
+    assert "3.0777" in owner
+    assert "3.0777" not in everybody
+    assert "computed from the clients" in everybody
+
+
+def test_the_public_sees_no_path_in_the_name_of_a_point():
+    point = Point("00001", {"task.name": "csv:ward-7.csv", "rules.R": 3.0777, "algorithm.local_lr": 0.3}, 0.5)
+    run = named(shown(), point)
+    assert run.name == "00001: csv:ward-7.csv, R 3.0777, local_lr 0.3"
+    page = page_of(Subject("sweep", "a-sweep", (run,)), public=True)
+    assert page.run.name == "00001: local_lr 0.3"
+
+
+@pytest.mark.parametrize("name", OWN_NAMES)
+def test_a_task_of_ones_own_is_named_by_its_kind_alone(name):
+    kind, _, _ = name.partition(":")
+    assert public_task(f"{kind}:secret-clinic") == kind

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sordino.report.series import Quantity, quantities_of, series_of, thinned
+from sordino.report.series import QUANTITIES, Quantity, quantities_of, series_of, thinned
 
 LOSS, EPSILON = Quantity("test_loss", "Loss"), Quantity("epsilon", "Epsilon")
 VALUES = st.none() | st.floats(-1e6, 1e6)
@@ -45,8 +45,24 @@ def test_epsilons_are_rounded_up():
     assert value == 1.001
 
 
-@pytest.mark.parametrize(("key", "private"), [("mean_norm", True), ("my_own", False), ("my_secret", True)])
+@pytest.mark.parametrize(
+    ("key", "private"),
+    [
+        ("mean_norm", True),
+        ("my_own", False),
+        ("my_secret", True),
+        ("training_loss", True),
+        ("gradient_norm", True),
+        ("private_loss", False),
+    ],
+)
 def test_what_lies_under_not_private_is_private(key, private):
-    row = {"round": 1, "test_loss": 1.0, "my_own": 2.0, "not_private": {"mean_norm": 1.0, "my_secret": 3.0}}
+    secret = {"mean_norm": 1.0, "my_secret": 3.0, "training_loss": 1.0, "gradient_norm": 2.0}
+    row = {"round": 1, "test_loss": 1.0, "my_own": 2.0, "private_loss": 1.0, "not_private": secret}
     (found,) = (each for each in quantities_of([row]) if each.key == key)
     assert found.on_records is private
+
+
+def test_only_a_metric_with_noise_is_called_so():
+    titles = {each.key: each.title for each in QUANTITIES}
+    assert {key for key, title in titles.items() if "with noise" in title} == {"private_loss", "private_gradient_norm"}

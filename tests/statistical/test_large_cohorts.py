@@ -162,3 +162,12 @@ def test_small_populations_draw_as_before():
 def _words_below(key, q: float, clients: int) -> list[int]:
     words = np.asarray(jax.random.bits(key, (clients,), jnp.uint32))
     return np.flatnonzero(words < math.floor(q * 2**32)).tolist()
+
+
+@pytest.mark.parametrize("clients", [2**32 // 3 + 1, 2**31 - 1, 10**6])
+def test_a_cohort_is_whole_where_many_words_are_thrown_away(clients):
+    """A third of all words, a few, and next to none: every number is one of the population, and none comes twice."""
+    numbers = np.asarray(jax.vmap(lambda key: distinct(key, 1000, clients))(jax.random.split(jax.random.key(3), 100)))
+    assert numbers.min() >= 0
+    assert numbers.max() < clients
+    assert all(len(np.unique(each)) == 1000 for each in numbers)

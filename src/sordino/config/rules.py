@@ -54,8 +54,8 @@ def resolve_rules(values: Values, source: Source) -> tuple[Values, tuple[Resolve
         if "rules" in values:
             raise InvalidInput(source.place("rules"), given, remedy)
         return values, ()
-    changed, found, used = copy.deepcopy(values), [], set[str]()
-    for place, rule in _in_order({place: _rule_for(values, place, source) for place in places}, values, source):
+    changed, found, used = copy.deepcopy(values), dict[Place, Resolved](), set[str]()
+    for rule, its_places in _in_order({place: _rule_for(values, place, source) for place in places}, values, source):
         _require_setting(rule, values, source)
         arguments, where = _arguments(rule, changed, constants, source)
         try:
@@ -63,16 +63,19 @@ def resolve_rules(values: Values, source: Source) -> tuple[Values, tuple[Resolve
         except InvalidInput as error:
             at = where.get(error.field, ("rules", error.field))
             raise InvalidInput(source.place(*at), error.value, f"{rule.name}: {error.remedy}") from None
-        value = results[rule.sets[".".join(place)]]
-        assert isinstance(value, int | float)
-        _put(changed, place, value)
-        found.append(Resolved(place, str(_value(values, place)), value, rule, arguments))
+        for place in its_places:
+            value = results[rule.sets[".".join(place)]]
+            assert isinstance(value, int | float)
+            _put(changed, place, value)
+            found[place] = Resolved(place, str(_value(values, place)), value, rule, arguments)
         used |= set(arguments)
     for name in constants:
-        remedy = f"is no constant of {', '.join(dict.fromkeys(each.rule.name for each in found))}: leave it out"
+        remedy = (
+            f"is no constant of {', '.join(dict.fromkeys(each.rule.name for each in found.values()))}: leave it out"
+        )
         if name not in used:
             raise InvalidInput(source.place("rules", name), constants[name], remedy)
-    return changed, tuple(found)
+    return changed, tuple(found[place] for place in places)
 
 
 def with_names(values: Values, resolved: tuple[Resolved, ...]) -> Values:
@@ -95,18 +98,21 @@ def takes_list(name: str) -> bool:
     return name == FROM_DATA or any(kind.startswith("list") for kind in kinds)
 
 
-def _in_order(rules: dict[Place, Rule], values: Values, source: Source) -> Iterator[tuple[Place, Rule]]:
-    """Each key with its rule: a key that another rule reads comes before it."""
+def _in_order(rules: dict[Place, Rule], values: Values, source: Source) -> Iterator[tuple[Rule, list[Place]]]:
+    """Each rule with the keys that name it: a key that another rule reads comes before that rule."""
     left = dict(rules)
     while left:
-        waiting = {place: [key for key in left if ".".join(key) in rule.reads.values()] for place, rule in left.items()}
-        ready = [place for place, needed in waiting.items() if not needed]
-        if not ready:
-            place, (needed, *_) = next(iter(waiting.items()))
-            remedy = f"{left[place].name} reads {'.'.join(needed)}, which is a rule's too: write one as a number"
+        for rule in dict.fromkeys(left.values()):
+            read = [key for key, other in left.items() if other is not rule and ".".join(key) in rule.reads.values()]
+            if not read:
+                break
+        else:
+            place = next(iter(left))
+            remedy = "reads a key that another rule gives, which reads this one: write one of them as a number"
             raise InvalidInput(source.place(*place), _value(values, place), remedy)
-        for place in ready:
-            yield place, left.pop(place)
+        its_places = [place for place, other in left.items() if other is rule]
+        yield rule, its_places
+        left = {place: other for place, other in left.items() if other is not rule}
 
 
 def _settable(method: object) -> Iterator[tuple[str, ...]]:

@@ -18,7 +18,7 @@ import json
 import math
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from io import FileIO
@@ -36,6 +36,7 @@ from sordino.files import HeldOpen
 ON_DISK = "disk:"
 MANIFEST = "records.json"
 FORMAT = 1
+RECORDS = ("x.npy", "y.npy")
 CHECKED = ("size.npy", "checksum.npy", "x_test.npy", "y_test.npy")  # whole, when the folder is opened
 CHANGED = "has changed since it was written: restore it, or write the folder anew"
 
@@ -156,15 +157,16 @@ def open_records(folder: str | Path) -> FederatedData:
         path.is_dir(), "disk", str(folder), "no such folder, here or in $SORDINO_DATA: sordino data convert makes it"
     )
     manifest, text = _manifest(path)
+    for name, length in manifest.bytes.items():
+        _require_bytes(path / name, length)
+    for name in CHECKED:
+        _require_digest(path / name, manifest.sha256[name])
     try:
-        for name, length in manifest["bytes"].items():
-            _require_bytes(path / name, length)
-        for name in CHECKED:
-            _require_digest(path / name, manifest["sha256"][name])
         # Maps, for the shape and for a few rows before the rounds.
-        x, y = (np.load(path / name, mmap_mode="r") for name in ("x.npy", "y.npy"))
+        x, y = (np.load(path / name, mmap_mode="r") for name in RECORDS)
+        for name, array in zip(RECORDS, (x, y), strict=True):
+            require(kind_of(array) == manifest.arrays[name], "file", str(path / name), CHANGED)
         size, checksum, x_test, y_test = (np.load(path / name) for name in CHECKED)
-        least, largest = manifest["labels"] or (0, 0)
         held = RecordFolder(
             path=path,
             start=np.cumsum(size) - size,
@@ -173,8 +175,8 @@ def open_records(folder: str | Path) -> FederatedData:
             shape=x.shape[1:],
             types=(x.dtype, y.dtype),
             headers=(x.offset, y.offset),
-            labels=(least, largest) if manifest["labels"] else None,
-            black=tuple(manifest["black"]),
+            labels=manifest.labels,
+            black=manifest.black,
             identity=hashlib.sha256(text).digest(),
         )
         data = FederatedData(
@@ -184,37 +186,93 @@ def open_records(folder: str | Path) -> FederatedData:
             size,
             x_test,
             y_test,
-            int(manifest["classes"]),
-            names=tuple(manifest["names"]),
-            reading=None if manifest["reading"] is None else Reading.from_json(manifest["reading"]),
-            **Facts(**manifest["facts"])._asdict(),
+            manifest.classes,
+            names=manifest.names,
+            reading=None if manifest.reading is None else Reading.from_json(manifest.reading),
+            **manifest.facts._asdict(),
             folder=held,
         )
     except (KeyError, TypeError, ValueError) as error:
         if isinstance(error, InvalidInput):
             raise
-        raise _damaged(path, error) from None
+        raise _damaged(path, str(error)) from None
     whole = len(x) == len(y) == int(size.sum()) and len(size) == len(checksum)
     require(whole, "records", (len(x), len(y), int(size.sum())), f"{path}: x, y and size do not agree: {CHANGED}")
     return data
 
 
-def _manifest(path: Path) -> tuple[dict[str, Any], bytes]:
+def kind_of(array: NDArray[Any]) -> list[object]:
+    """The type and the shape of an array, as records.json holds them."""
+    return [array.dtype.str, list(array.shape)]
+
+
+class Manifest(NamedTuple):
+    """What records.json says."""
+
+    classes: int
+    labels: tuple[float, float] | None
+    facts: Facts
+    names: tuple[str, ...]
+    reading: dict[str, Any] | None
+    black: tuple[float, ...]
+    arrays: dict[str, list[object]]  # of RECORDS: see `kind_of`
+    bytes: dict[str, int]  # of each file
+    sha256: dict[str, str]  # of CHECKED
+
+
+def _manifest(path: Path) -> tuple[Manifest, bytes]:
     file = path / MANIFEST
     remedy = "is missing: the folder was not written to its end; write it anew"
     require(file.is_file(), "file", str(file), remedy)
     text = file.read_bytes()
     try:
-        manifest = dict(json.loads(text))
-        version = manifest["format"]
-    except (ValueError, TypeError, KeyError) as error:
-        raise _damaged(path, error) from None
+        plain = json.loads(text)
+    except (ValueError, RecursionError):
+        raise _damaged(path, "no JSON") from None
+    if not isinstance(plain, dict):
+        raise _damaged(path, "no table")
+    version = plain.pop("format", None)
     require(version == FORMAT, "format", version, f"{file}: this version of Sordino reads format {FORMAT}")
-    return manifest, text
+    for name, right in _RIGHT.items():
+        if name not in plain or not right(plain[name]):
+            raise _damaged(path, name)
+    if plain.keys() != _RIGHT.keys():
+        raise _damaged(path, ", ".join(sorted(plain.keys() - _RIGHT.keys())))
+    found: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in plain.items()}
+    return Manifest(**found | {"facts": Facts(**plain["facts"])}), text
 
 
-def _damaged(path: Path, error: Exception) -> InvalidInput:
-    return InvalidInput("file", str(path / MANIFEST), f"is damaged ({type(error).__name__}: {error}): restore it")
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+
+
+def _are_numbers(value: object) -> bool:
+    return isinstance(value, list) and all(map(_is_number, value))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_table(value: object, keys: Collection[str], right: Callable[[object], bool]) -> bool:
+    return isinstance(value, dict) and value.keys() == set(keys) and all(map(right, value.values()))
+
+
+_RIGHT: dict[str, Callable[[Any], bool]] = {
+    "classes": _is_count,
+    "labels": lambda value: value is None or (_are_numbers(value) and len(value) == 2),
+    "facts": lambda value: _is_table(value, Facts._fields, lambda each: each is None or isinstance(each, bool)),
+    "names": lambda value: isinstance(value, list) and all(isinstance(each, str) for each in value),
+    "reading": lambda value: value is None or isinstance(value, dict),
+    "black": _are_numbers,
+    "arrays": lambda value: _is_table(value, RECORDS, lambda each: isinstance(each, list)),
+    "bytes": lambda value: _is_table(value, (*RECORDS, *CHECKED), _is_count),
+    "sha256": lambda value: _is_table(value, CHECKED, lambda each: isinstance(each, str)),
+}
+
+
+def _damaged(path: Path, what: str) -> InvalidInput:
+    return InvalidInput("file", str(path / MANIFEST), f"is damaged ({what}): restore it, or write the folder anew")
 
 
 def _require_digest(path: Path, expected: str) -> None:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from sordino.data._labels import whole_numbers
 from sordino.data._records import FederatedData
 from sordino.data.in_memory import Array, features_of, require_length, values_of
-from sordino.data.on_disk import CHECKED, FORMAT, MANIFEST, Facts
+from sordino.data.on_disk import CHECKED, FORMAT, MANIFEST, RECORDS, Facts
 from sordino.data.reading import Reading
 from sordino.errors import InvalidInput, require, require_count
 from sordino.files import write_atomically
@@ -59,7 +59,7 @@ class RecordWriter:
         free = not self._path.exists() or (self._path.is_dir() and not any(self._path.iterdir()))
         require(free, "folder", str(self._path), remedy)
         self._path.mkdir(parents=True, exist_ok=True)
-        for name in ("x.npy", "y.npy"):
+        for name in RECORDS:
             self._files[name] = (self._path / name).open("wb")
             self._files[name].write(bytes(HEADER))  # the number of records comes last
         return self
@@ -143,6 +143,7 @@ class RecordWriter:
             "labels": self._labels,
             "facts": self._facts._asdict(),
             **self._about,
+            "arrays": {name: [self._types[name].str, list(shape)] for name, shape in shapes.items()},
             "bytes": {name: (self._path / name).stat().st_size for name in (*self._files, *CHECKED)},
             "sha256": {name: hashlib.sha256((self._path / name).read_bytes()).hexdigest() for name in CHECKED},
         }

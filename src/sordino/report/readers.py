@@ -72,7 +72,7 @@ class SweepReader:
         require(bool(runs), "run", str(path), "holds no points: restore them")
         grid, worth = _grid(path / TABLE, runs)
         of_number = {int(point.name): point for point in grid.points}
-        runs = [_named(run, of_number.get(int(run.name))) for run in runs]
+        runs = [named(run, of_number.get(int(run.name))) for run in runs]
         ranked = [run for _, run in sorted(zip(grid.points, runs, strict=False), key=lambda pair: worth(pair[0]))]
         return Subject("sweep", path.resolve().name, tuple(ranked), grid=grid)
 
@@ -172,7 +172,7 @@ def _grid(table: Path, runs: Sequence[Shown]) -> tuple[Grid, Callable[[Point], f
     ), lambda point: math.inf if point.measured is None else -worth(point.measured)
 
 
-def _named(run: Shown, point: Point | None) -> Shown:
+def named(run: Shown, point: Point | None) -> Shown:
     """The run under the values of its point; for everybody without values that may tell of the data."""
     if point is None:
         return run

@@ -52,7 +52,7 @@ class Argument(NamedTuple):
     default: object
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rule:
     """A theorem's rule, for everything that is generated from the registry."""
 
