@@ -215,7 +215,9 @@ def _run_owned(
     pad = -client_ids.shape[0] % spec.chunk
     client_ids, present = jnp.pad(client_ids, (0, pad)), jnp.pad(present, (0, pad))
 
-    def on_device(client_ids: jax.Array, present: jax.Array, states: PyTree, shared: Shared) -> tuple[RunningSum, PyTree]:
+    def on_device(
+        client_ids: jax.Array, present: jax.Array, states: PyTree, shared: Shared
+    ) -> tuple[RunningSum, PyTree]:
         own = present & (client_ids % spec.devices == jax.lax.axis_index(AXIS))
         order = jnp.argsort(~own, stable=True)
         ids, mine = client_ids[order], own[order]

@@ -19,7 +19,7 @@ from sordino.rounds.engine import RoundInfo, RoundState
 from sordino.rounds.mesh import here
 from sordino.runs.blocks import Block, Program
 from sordino.runs.checkpoint import Checkpoint
-from sordino.runs.identity import identity_of_task
+from sordino.runs.identity import digest_of, identity_of_task
 from sordino.runs.metrics import metrics_row, require_bounded, spent
 from sordino.runs.names import CHECKPOINT
 from sordino.runs.point import Point, Progress, Row, Run
@@ -156,7 +156,9 @@ class _Training:
         identity = functools.cache(lambda: self._program.identity(session.of_task, first) if keeps else b"")
         if group.count > 1:
             settings = f"{session.of_task.hex()} {self.every}"
-            group.require_same("task", settings, "the others read other records or test records, or have other versions")
+            group.require_same(
+                "task", settings, "the others read other records or test records, or have other versions"
+            )
             group.require_same("plan", identity().hex(), "the others run another plan")
         self._program.deal()
         stops = [stop for _, stop in stretches]
@@ -188,6 +190,9 @@ class _Training:
             store.enter(stop)
         state, running = self._program.advance(self._state, start, stop)
         models = self._program.models(state)
+        if options.group.count > 1:
+            same = digest_of(here(state.server)).hex()
+            options.group.require_same("model", same, f"after round {stop} its machine has computed other numbers")
         if not options.group.leader:
             self._follow(self._program.fetched(running), start, stop)
             self.done, self._state = stop, state

@@ -1,8 +1,8 @@
 """The records of a run of several processes: each device holds those of its own clients, and of nobody else.
 
-    client c                belongs to device c mod G of all G devices
-    x, y of a device        its clients' records, one client's after another's, filled up to the length of the longest
-    start, size, client     where each client's records lie there, and the clients' numbers, ascending
+client c                belongs to device c mod G of all G devices
+x, y of a device        its clients' records, one client's after another's, filled up to the length of the longest
+start, size, client     where each client's records lie there, and the clients' numbers, ascending
 """
 
 from __future__ import annotations

@@ -50,6 +50,7 @@ class Group:
         """Find the others. The coordinator is process 0's HOST:PORT; before anything is computed."""
         port = coordinator.rpartition(":")[2]
         here_only = coordinator.startswith(("127.0.0.1:", "localhost:"))
+        _leave_signals_alone()
         try:
             jax.distributed.initialize(
                 coordinator,
@@ -132,6 +133,14 @@ class Group:
 
 
 ALONE = Group()
+
+
+def _leave_signals_alone() -> None:
+    """JAX would take SIGTERM for a note that the machine goes soon, and the process would go on."""
+    try:
+        jax.config.update("jax_enable_preemption_service", False)
+    except AttributeError:  # versions of JAX without the setting
+        return
 
 
 def _service():  # type: ignore[no-untyped-def]

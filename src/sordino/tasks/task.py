@@ -114,7 +114,9 @@ class Task:
         if self.data.folder is not None:
             remedy = "stays on the disk, and this needs all records at once: load them into memory, so.task(x, y)"
             raise InvalidInput("task", self.name, remedy)
-        require(not self._forgotten, "task", self.name, "holds no training records any more: make it anew, so.task(...)")
+        require(
+            not self._forgotten, "task", self.name, "holds no training records any more: make it anew, so.task(...)"
+        )
         own = (self.data.x, self.data.y, self.data.start, self.data.size)
         return Records(*(jax.device_put(np.asarray(part)) for part in own))  # jnp.asarray takes three times the memory
 
