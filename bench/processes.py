@@ -8,6 +8,7 @@ is always the same, the least seconds count. One process is bound to one core, a
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import socket
@@ -31,7 +32,7 @@ def seconds_of_rounds(name: str, coordinator: str, index: int, count: int) -> li
         assert jax.device_count() == count
         plan, task = workload.plan(ROUNDS), random_task(workload)
         simulate(plan, task, seed=0, evaluate_every=1, group=group, progress=lambda row: at.append(row["seconds"]))
-    return [after - before for before, after in zip(at, at[1:], strict=False)]
+    return [after - before for before, after in itertools.pairwise(at)]
 
 
 def measured(name: str, count: int) -> list[float]:

@@ -39,6 +39,7 @@ def test_mistakes_are_one_line(run, tmp_path, options, field):
     assert not (tmp_path / "runs" / "cfg").exists()
 
 
+@pytest.mark.slow
 def test_one_process_is_a_run_as_always(run, tmp_path):
     (tmp_path / "cfg.toml").write_text(CONFIG)
     changed = ["--set", "run.rounds=1"]

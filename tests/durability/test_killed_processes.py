@@ -1,4 +1,4 @@
-"""Processes that die in the middle of a run: one line says so, and the run goes on to the end that it would have had."""
+"""Processes that die in the middle of a run: one line says so, and the run goes on as if they had not."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ noise_multiplier = 1.0
 delta = 1e-4
 
 [run]
-rounds = 200
+rounds = 100
 seed = 0
 cohort = "unreliable:5-10"
 evaluate_every = 5

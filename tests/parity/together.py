@@ -73,17 +73,18 @@ def in_processes(
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
+    given = [",".join(names), str(folder), str(port)]
     started = [
         subprocess.Popen(
-            [sys.executable, "-m", "tests.parity.together", ",".join(names), str(folder), str(port), str(i), str(count), str(int(odd))],
+            [sys.executable, "-m", "tests.parity.together", *given, str(index), str(count), str(int(odd))],
             cwd=ROOT,
             env=os.environ | {"JAX_PLATFORMS": "cpu"},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
-        for i in range(count)
-    ]  # fmt: skip
+        for index in range(count)
+    ]
     done = []
     for process in started:
         try:

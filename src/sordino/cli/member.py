@@ -1,7 +1,7 @@
 """One process of a run of several, as `sordino run` starts it: the same command line, with other ends.
 
-What JAX's libraries print goes to a file, which the process that watches reads; our own words go where they always go. A
-process that has lost the others ends with `LOST`. No member waits for the others after an error: it leaves at once.
+What JAX's libraries print goes to a file, which the process that watches reads; Sordino's own output goes where it
+always goes. A process that has lost the others ends with `LOST`. After an error no member waits for the others.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import sys
 import threading
 from typing import NoReturn
 
-__all__ = ["ANY_PROCESS", "LOST", "MEMBER", "main"]
+__all__ = ["LOST", "LOST_BY", "MEMBER", "main", "note"]
 
 MEMBER = "SORDINO_MEMBER"  # the variable that names the file
 LOST = 75  # the exit status of a process whose fellows are gone: sysexits' "try again"
-ANY_PROCESS = "lost: "  # before what is known of them
+LOST_BY = "lost: "  # before what is known of them, in the file
 
 
 def main() -> NoReturn:
@@ -40,12 +40,17 @@ def _code_of_command() -> int:
             _print_fault(error)
             return 1
         lines = str(error).splitlines()
-        os.write(2, f"\n{ANY_PROCESS}{lines[0] if lines else type(error).__name__}\n".encode())
+        note(lines[0] if lines else type(error).__name__)
         return LOST
     except BaseException as error:
         _print_fault(error)
         return 1
     return 0
+
+
+def note(what: str) -> None:
+    """Leave word, in the file, of what became of the others; the last one counts."""
+    os.write(2, f"\n{LOST_BY}{what}\n".encode())
 
 
 def _is_loss(error: RuntimeError) -> bool:
@@ -70,8 +75,10 @@ def _divide_output() -> None:
     log = os.open(os.environ[MEMBER], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     sys.stdout.flush()
     sys.stderr.flush()
-    sys.stdout = os.fdopen(os.dup(1), "w", buffering=1 if os.isatty(1) else -1)
-    sys.stderr = os.fdopen(os.dup(2), "w", buffering=1)
+    lines = 1  # are written as they end
+    out, err = sys.stdout, sys.stderr
+    sys.stdout = os.fdopen(os.dup(1), "w", lines if os.isatty(1) else -1, encoding=out.encoding, errors=out.errors)
+    sys.stderr = os.fdopen(os.dup(2), "w", lines, encoding=err.encoding, errors=err.errors)
     os.dup2(log, 1)
     os.dup2(log, 2)
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from sordino.cli.member import ANY_PROCESS, LOST, MEMBER
+from sordino.cli.member import LOST, LOST_BY, MEMBER, note
 from sordino.cores import share_of_cores
 from sordino.errors import InvalidInput, one_line, require
 from sordino.runs.names import LEDGER
@@ -40,7 +40,7 @@ NumProcesses = Annotated[int | None, typer.Option(help="How many processes there
 MOST = 1024  # processes
 POLL = 0.05  # seconds between two looks
 GRACE = 1.0  # seconds for the process that is the cause to end, too
-PATIENCE = 10.0  # seconds for process 0 to keep its checkpoint after Ctrl-C, between two evaluations
+CHECKPOINT = 10.0  # seconds for process 0 to keep its checkpoint after Ctrl-C, between two evaluations
 
 
 @dataclass(frozen=True)
@@ -58,11 +58,14 @@ class Together:
 
     def join(self) -> Group:
         """Meet the others."""
-        from sordino.runs.processes import Group
+        from sordino.runs.processes import PATIENCE, Group
 
         assert self.coordinator is not None
         assert self.index is not None
-        return Group.join(self.coordinator, self.index, self.count)
+        note(f"they did not meet at {self.coordinator} within {PATIENCE} seconds")  # JAX ends the process then
+        group = Group.join(self.coordinator, self.index, self.count)
+        note("")
+        return group
 
 
 def wanted(
@@ -96,11 +99,9 @@ def wanted(
     return Together(num_processes, coordinator, process_id)
 
 
-def require_one_run(varied: bool, file: Path, track: str | None) -> None:
+def require_one_run(sweep: bool, file: Path, track: str | None) -> None:
     """Refuse what several processes do not do."""
-    require(
-        not varied, "file", str(file), "is a sweep, which runs in one process: leave out --processes, --coordinator"
-    )
+    require(not sweep, "file", str(file), "is a sweep, which runs in one process: leave out --processes, --coordinator")
     require(track is None, "track", track, "works in one process: leave it out, or --processes and --coordinator")
 
 
@@ -156,7 +157,7 @@ class Member:
 
     def loss(self) -> str:
         """What its library said of the others, in a few words."""
-        return _last(self._library, ANY_PROCESS)
+        return _last(self._library, LOST_BY)
 
     def kill(self) -> None:
         """End it at once."""
@@ -172,9 +173,9 @@ def supervise(together: Together, arguments: list[str], folder: Path) -> NoRetur
     with ExitStack() as held:
         logs = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="sordino-")))
         members: list[Member] = []
-        held.callback(lambda: [member.kill() for member in members])
         for index in indices:
             members.append(Member(index, together, coordinator, arguments, logs))
+            held.callback(members[-1].kill)
         try:
             signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
             code = _ended(members, together, folder)
@@ -230,7 +231,7 @@ def _interrupted(leader: Member) -> int:
     try:
         if leader.code is None:
             leader.process.send_signal(signal.SIGINT)
-            leader.process.wait(PATIENCE)
+            leader.process.wait(CHECKPOINT)
     except (KeyboardInterrupt, subprocess.TimeoutExpired):
         print("stopped: a run goes on with --resume", file=sys.stderr)
     return STOPPED

@@ -101,7 +101,7 @@ def run_command(
     require_folder("runs", runs)
     require(track is not None or not track_private, "track-private", True, "says what is sent with --track: give both")
     if together is not None:
-        require_one_run(sweep.varied, file, track)
+        require_one_run(bool(sweep.varied), file, track)
     if together is not None and not together.is_member:
         given = run_arguments(file, set, folder, resume, sign, as_json=json)
         supervise(together, given, folder)

@@ -83,6 +83,7 @@ class Shared(NamedTuple):
 
 
 _STACKED = Shared(rules=0, records=None, received=0, key=None, k=None)  # type: ignore[arg-type]  # axes of a stack
+_OWNED = Shared(EVERYWHERE, DEALT, EVERYWHERE, EVERYWHERE, EVERYWHERE)  # type: ignore[arg-type]  # where parts lie
 Sums: TypeAlias = tuple[Aggregate, ClientInfo]  # over the cohort; diagnostics are for people only
 
 
@@ -230,7 +231,7 @@ def _run_owned(
 
         return sum_over_devices(summed, spec.devices), of_owners(jax.tree.map(in_place, new))
 
-    inputs = (EVERYWHERE, EVERYWHERE, EVERYWHERE, Shared(EVERYWHERE, DEALT, EVERYWHERE, EVERYWHERE, EVERYWHERE))
+    inputs = (EVERYWHERE, EVERYWHERE, EVERYWHERE, _OWNED)
     mesh = mesh_of(spec.devices)
     work = jax.shard_map(on_device, mesh=mesh, in_specs=inputs, out_specs=EVERYWHERE, check_vma=False)
     summed, new = work(client_ids, present, states, shared)

@@ -91,14 +91,6 @@ class Program:
         (key,) = self.keys if block.spec.stacked else [self.keys]  # blocks are made of one seed then
         return Stream(folder, block.spec, key, block.rounds)
 
-    def deal(self) -> None:
-        """Put the records where the rounds run; of several processes, each keeps those of its own clients alone."""
-        if self._spec.processes > 1 and self._stream is None:
-            self._records = owned(self._task, self._spec.devices)
-            self._task.forget_records()
-        elif self._stream is None:
-            self._records = everywhere(self._task.records, self._spec.devices)
-
     def close(self) -> None:
         """Read no more records."""
         if self._stream is not None:
@@ -144,8 +136,17 @@ class Program:
         """(records, first round without them) of the rounds from `first` on, up to `stop`."""
         if self._stream is not None:
             return self._stream.at(first, stop, state)
-        assert self._records is not None
+        if self._records is None:
+            self._records = self._placed()
         return self._records, stop
+
+    def _placed(self) -> Records:
+        """The records where the rounds run; of several processes, each keeps those of its own clients alone."""
+        if self._spec.processes == 1:
+            return everywhere(self._task.records, self._spec.devices)
+        records = owned(self._task, self._spec.devices)
+        self._task.forget_records()
+        return records
 
     def _no_sums(self, given: PyTree) -> RunningSum:
         """Sums of diagnostics before any round."""

@@ -160,7 +160,6 @@ class _Training:
                 "task", settings, "the others read other records or test records, or have other versions"
             )
             group.require_same("plan", identity().hex(), "the others run another plan")
-        self._program.deal()
         stops = [stop for _, stop in stretches]
         if group.leader:
             self._stores = self._opened(identity, max(stop - start for start, stop in stretches), held)
@@ -220,7 +219,7 @@ class _Training:
         self._session.evaluated(self._block, stop, first, self._checkpoint.elapsed)
 
     def _follow(self, info: RoundInfo, start: int, stop: int) -> None:
-        """What a process that is not the first does after a segment: stop with the others if the certificate is false."""
+        """After a segment, in all processes but the first: stop with the others if the certificate is false."""
         for number, place in self._places.items():
             own = jax.tree.map(lambda leaf, place=place: leaf[place], info._replace(transcript=None))
             require_bounded(self._points[number], own, start, stop)

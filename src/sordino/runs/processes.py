@@ -18,7 +18,7 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding
 
-from sordino.errors import InvalidInput, one_line
+from sordino.errors import InvalidInput, one_line, require
 from sordino.rounds.mesh import EVERYWHERE, dealt, here, mesh_of
 from sordino.types import PyTree
 
@@ -64,9 +64,12 @@ class Group:
         except RuntimeError as error:
             remedy = (
                 f"process {index} did not meet the others ({_first_line(error)}): "
-                f"start the same command {count} times, with --process-id 0 to {count - 1}, and let this address be process 0's"
+                f"start the same command {count} times, with --process-id 0 to {count - 1}; this is process 0's address"
             )
             raise InvalidInput("coordinator", coordinator, remedy) from None
+        backend = jax.default_backend()
+        remedy = "several processes train on CPUs alone: set JAX_PLATFORMS=cpu, or run in one process"
+        require(backend == "cpu", "platform", backend, remedy)
         return cls(index, count)
 
     def __enter__(self) -> Self:

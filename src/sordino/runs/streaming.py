@@ -138,7 +138,8 @@ class Stream(HeldOpen):
 
         def of_device(place: int) -> Records:
             own = of_owners(clients, devices)[place]
-            return Records(*self._read_of(own, rows, room if whole else min(room, self._sizes.clients)))
+            held = self._read_of(own, rows, room if whole else min(room, self._sizes.clients))
+            return Records(*held)  # type: ignore[arg-type]  # on the host until they are dealt
 
         return dealt(of_device, devices)
 
@@ -148,7 +149,8 @@ class Stream(HeldOpen):
         rows = max(rows, int(size.sum()))
         x_type, y_type = self._folder.types
         x, y = np.zeros((rows, *self._folder.shape), x_type), np.zeros(rows, y_type)
-        self._reader.read(clients, x, y)
+        if len(clients):  # a cohort may be empty, and more often a device's part of it
+            self._reader.read(clients, x, y)
         return x, y, *numbers_of(clients, size, room, self._spec.population)
 
     def _forget(self) -> None:
