@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 import sordino as so
+from sordino.errors import SordinoError
 from sordino.runs.processes import ALONE, Group
 
 ROOT = Path(__file__).parents[2]
@@ -101,7 +102,7 @@ def main() -> None:
     try:
         with group:
             found = results(names.split(","), folder, group, odd=odd == "1" and index == "1")
-    except (so.SordinoError, RuntimeError) as error:
+    except (SordinoError, RuntimeError) as error:
         print(f"{type(error).__name__}: {error}", flush=True)
         os._exit(3)
     if group.leader:

@@ -25,7 +25,6 @@ import typer
 from sordino.cli.member import LOST, LOST_BY, MEMBER, note
 from sordino.cores import share_of_cores
 from sordino.errors import InvalidInput, one_line, require
-from sordino.runs.names import LEDGER
 
 if TYPE_CHECKING:
     from sordino.runs.processes import Group
@@ -218,6 +217,8 @@ def _what_became(member: Member, together: Together, code: int, why: str) -> str
 
 
 def _how_on(folder: Path, together: Together) -> str:
+    from sordino.runs.names import LEDGER
+
     if together.index not in (None, 0):  # the folder is process 0's
         return "start every process again, with --resume if the run had begun"
     begun = (folder / LEDGER).exists()

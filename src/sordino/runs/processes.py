@@ -10,6 +10,7 @@ so, and nobody waits for it. A process that dies without a word is missed by tha
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Self
@@ -25,6 +26,7 @@ from sordino.types import PyTree
 PATIENCE = 300  # seconds until all processes must have begun
 HEARTBEAT = 20  # seconds without a sign of life
 FAREWELL = 20  # seconds between the ends of two processes
+NOTICE = 2.0  # seconds that process 0 stays after an error, at most
 _ENDED = "sordino/ended/"
 
 
@@ -82,11 +84,14 @@ class Group:
         if error is None:
             self.all_say("done")
             jax.distributed.shutdown()
-        elif not isinstance(error, ProcessLost):
-            try:
-                _service().key_value_set(f"{_ENDED}{self.index}", type(error).__name__)
-            except jax.errors.JaxRuntimeError:
-                return
+            return
+        try:
+            _service().key_value_set(f"{_ENDED}{self.index}", type(error).__name__)
+            until = time.monotonic() + (NOTICE if self.leader else 0)
+            while time.monotonic() < until and len(_service().key_value_dir_get(_ENDED)) < self.count:
+                time.sleep(0.02)  # the others read from this process what was said last, and why it goes
+        except jax.errors.JaxRuntimeError:
+            return
 
     def said_by_leader(self, decide: Callable[[], str]) -> str:
         """What process 0 decides, in every process."""
@@ -130,9 +135,9 @@ class Group:
             except jax.errors.JaxRuntimeError as error:
                 if "DEADLINE_EXCEEDED" not in str(error):
                     raise ProcessLost(_first_line(error)) from None
-            ended = service.key_value_dir_get(_ENDED)
+            ended = [name for name, why in service.key_value_dir_get(_ENDED) if why != ProcessLost.__name__]
             if ended:
-                raise ProcessLost(f"process {ended[0][0].rpartition('/')[2]} ended with an error")
+                raise ProcessLost(f"process {ended[0].rpartition('/')[2]} ended with an error")
 
 
 ALONE = Group()

@@ -60,8 +60,8 @@ def simulate(
       progress: called with a row of metrics after every evaluation.
       resolved: the plan, resolved for this task already.
       config: the text of the run file, for the folder.
-      group: the processes that run this together, each with the same arguments. The history is process 0's, and the task
-        holds no training records afterwards.
+      group: the processes that run this together, each with the same arguments. The history is process 0's, and the
+        task holds no training records afterwards.
     """
     swapped = isinstance(plan, Task) and isinstance(task, Plan)
     require(not swapped, "plan", type(plan).__name__, "plan and task are swapped: so.simulate(plan, task)")
