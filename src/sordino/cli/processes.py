@@ -51,6 +51,11 @@ class Together:
     index: int | None = None  # None: all of them
 
     @property
+    def has_folder(self) -> bool:
+        """Whether process 0, which writes the run's folder, is on this machine."""
+        return self.index in (None, 0)
+
+    @property
     def is_member(self) -> bool:
         """Whether this process is one of them, and not the one that watches."""
         return MEMBER in os.environ
@@ -219,7 +224,7 @@ def _what_became(member: Member, together: Together, code: int, why: str) -> str
 def _how_on(folder: Path, together: Together) -> str:
     from sordino.runs.names import LEDGER
 
-    if together.index not in (None, 0):  # the folder is process 0's
+    if not together.has_folder:
         return "start every process again, with --resume if the run had begun"
     begun = (folder / LEDGER).exists()
     return "the run goes on with --resume and as many processes" if begun else "the run had not begun: start it again"

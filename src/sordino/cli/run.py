@@ -98,7 +98,8 @@ def run_command(
     together = wanted(processes, coordinator, process_id, num_processes)
     sweep = load_sweep(file, tuple(set or ()))
     key = None if sign is None else signing_key(sign)
-    require_folder("runs", runs)
+    if together is None or together.has_folder:
+        require_folder("runs", runs)
     require(track is not None or not track_private, "track-private", True, "says what is sent with --track: give both")
     if together is not None:
         require_one_run(bool(sweep.varied), file, track)
