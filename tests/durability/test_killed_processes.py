@@ -99,8 +99,17 @@ def whole(tmp_path_factory) -> Path:
     return folder / "whole"
 
 
-@pytest.mark.parametrize("index", [1, pytest.param(0, marks=pytest.mark.slow)])
-def test_a_process_that_is_killed(tmp_path, whole, index):
+def test_a_killed_process_ends_the_run_with_one_line(tmp_path):
+    process = started(tmp_path, "torn", "--processes", "2")
+    wait_for_rows(process, tmp_path / "torn", rows=1)
+    os.kill(member(process, 1), signal.SIGKILL)
+    (line,) = ended(process, code=1)
+    assert line.startswith("error: process 1 of 2 was ended by SIGKILL; the run goes on with --resume")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_killed_run_goes_on(tmp_path, whole, index):
     process = started(tmp_path, "torn", "--processes", "2")
     wait_for_rows(process, tmp_path / "torn")
     os.kill(member(process, index), signal.SIGKILL)
