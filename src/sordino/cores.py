@@ -10,15 +10,19 @@ import os
 import sys
 
 MOST = 32  # devices; compiling and adding up take longer with each
+VARIABLE = "JAX_NUM_CPU_DEVICES"
+
+_own_choice = False  # whether the variable was set here
 
 
 def use_all_cores() -> None:
     """Let JAX see each core that this process may use as a device. Without effect once JAX has begun to compute."""
-    if "JAX_NUM_CPU_DEVICES" in os.environ or "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
+    global _own_choice
+    if VARIABLE in os.environ or "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
         return
     cores = min(_cores(), MOST)
     if "jax" not in sys.modules:
-        os.environ["JAX_NUM_CPU_DEVICES"] = str(cores)
+        os.environ[VARIABLE], _own_choice = str(cores), True
         return
     import jax
 
@@ -28,6 +32,13 @@ def use_all_cores() -> None:
         jax.config.update("jax_num_cpu_devices", cores)
     except RuntimeError:  # its devices exist: they stay as they are
         return
+
+
+def share_of_cores(processes: int) -> dict[str, str]:
+    """What the environment of one of several processes says of its devices; nothing where somebody else has said it."""
+    if VARIABLE in os.environ and not _own_choice:
+        return {}
+    return {VARIABLE: str(max(1, min(_cores(), MOST) // processes))}
 
 
 def _cores() -> int:

@@ -170,3 +170,8 @@ def test_on_several_devices(tmp_path):
     write_data(tmp_path / "kept", toy(sizes=SIZES).data)
     expression = f"module.same_on_all_devices({str(tmp_path / 'kept')!r})"
     assert on_four_devices("tests.parity.test_streaming", expression) is True
+
+
+def test_a_cohort_of_nobody_reads_nothing(tasks):
+    """Some of these rounds have no client at all."""
+    require_same(*(so.simulate(plan_of("fedavg", "poisson:0.01"), task, seed=3, iterates=True) for task in tasks))

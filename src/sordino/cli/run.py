@@ -9,6 +9,16 @@ import typer
 
 from sordino.cli.certify import SignWith, signing_key
 from sordino.cli.output import File, Json, Set, print_json, require_folder, show, show_with_certificate
+from sordino.cli.processes import (
+    Coordinator,
+    NumProcesses,
+    Processes,
+    ProcessId,
+    require_one_run,
+    run_arguments,
+    supervise,
+    wanted,
+)
 from sordino.cli.progress import live_progress, working
 from sordino.cli.sweep import Models, run_sweep, show_sweep_plan
 from sordino.cli.tracking import Sending, Track, TrackPrivate, tracking
@@ -19,6 +29,7 @@ from sordino.privacy.wording import MOST_CLIENTS
 if TYPE_CHECKING:
     from sordino.privacy.signing import SigningKey
     from sordino.runs.point import Row
+    from sordino.runs.processes import Group
 
 
 def plan_command(
@@ -70,18 +81,31 @@ def run_command(
     sign: SignWith = None,
     track: Track = None,
     track_private: TrackPrivate = False,
+    processes: Processes = None,
+    coordinator: Coordinator = None,
+    process_id: ProcessId = None,
+    num_processes: NumProcesses = None,
     json: Json = False,
 ) -> None:
     """Train; writes metrics, certificate, ledger, checkpoint, model and a picture to runs/<name>/.
 
     A file with lists or grids of values is a sweep: all of its points run together, each with the files of a run in
     runs/<name>/points/, and running it again completes the points that are missing.
+
+    With --processes, or with --coordinator on each of several machines, the clients are dealt to several processes.
     """
     folder = runs / _name(file.stem if name is None else name)
+    together = wanted(processes, coordinator, process_id, num_processes)
     sweep = load_sweep(file, tuple(set or ()))
     key = None if sign is None else signing_key(sign)
-    require_folder("runs", runs)
+    if together is None or together.has_folder:
+        require_folder("runs", runs)
     require(track is not None or not track_private, "track-private", True, "says what is sent with --track: give both")
+    if together is not None:
+        require_one_run(bool(sweep.varied), file, track)
+    if together is not None and not together.is_member:
+        given = run_arguments(file, set, folder, resume, sign, as_json=json)
+        supervise(together, given, folder)
     if sweep.varied:
         require(track is None, "track", track, "is for a single run: a sweep has a table")
         run_sweep(sweep, folder, best, models or Models.BEST, key, as_json=json)
@@ -94,7 +118,12 @@ def run_command(
 
         require_tracker(track)
         sending = Sending(track, track_private)
-    run_alone(sweep.points[0].config, folder, resume, key, sending, as_json=json)
+    config = sweep.points[0].config
+    if together is None:
+        run_alone(config, folder, resume, key, sending, as_json=json)
+        return
+    with together.join() as group:
+        run_alone(config, folder, resume, key, group=group, as_json=json)
 
 
 def run_alone(
@@ -104,13 +133,18 @@ def run_alone(
     key: SigningKey | None = None,
     sending: Sending | None = None,
     *,
+    group: Group | None = None,
     as_json: bool,
 ) -> None:
-    """Run a file that stands for one run, sign it if there is a key, and show what came of it."""
+    """Run a file that stands for one run, sign it if there is a key, and show what came of it.
+
+    Of several processes, the first does all but train its clients.
+    """
     from sordino.report.curves import measure_of, plot_history
     from sordino.runs import simulate
     from sordino.runs.names import CERTIFICATE
     from sordino.runs.point import Point
+    from sordino.runs.processes import ALONE
 
     given = config.file.run.model_dump(exclude={"rounds", "cohort"}) | {"config": config.changed}
     with working("reading data and planning"):
@@ -123,7 +157,12 @@ def run_alone(
             show_row(row)
             send_row(row)
 
-        run = simulate(plan, task, **given, resolved=resolved, folder=folder, resume=resume, progress=progress)
+        group = group or ALONE
+        run = simulate(
+            plan, task, **given, resolved=resolved, folder=folder, resume=resume, progress=progress, group=group
+        )
+    if not group.leader:
+        return
     measure = measure_of(run.history[-1])[0]
     picture = folder / f"{measure}.png"
     plot_history(run.history, f"{task.name}, {plan.mechanism} noise", picture)

@@ -21,7 +21,7 @@ from sordino.keys import require_generator
 from sordino.models import Batch
 from sordino.planning.cohort import Cohort
 from sordino.planning.resolved import Rules
-from sordino.rounds.mesh import DEALT, EVERYWHERE, mesh_of, stay_everywhere, sum_over_devices
+from sordino.rounds.mesh import AXIS, DEALT, EVERYWHERE, mesh_of, of_owners, stay_everywhere, sum_over_devices
 from sordino.rounds.turns import ClientInfo, ClientKeys, ServerKeys, client_turn, measured_length, server_turn, tally
 from sordino.summation import RunningSum
 from sordino.tasks import Records
@@ -63,6 +63,7 @@ class ProgramSpec:
     transcript: bool = False
     shuffled: bool = False  # whether a transcript comes from a shuffler
     devices: int = 1
+    processes: int = 1  # whose devices they are; of several, each holds the records of its own clients alone
     stacked: bool = False  # whether rules and states are those of several runs, stacked along a first axis
     augment: Augment | None = None  # what a client does to its records before a gradient
 
@@ -82,6 +83,7 @@ class Shared(NamedTuple):
 
 
 _STACKED = Shared(rules=0, records=None, received=0, key=None, k=None)  # type: ignore[arg-type]  # axes of a stack
+_OWNED = Shared(EVERYWHERE, DEALT, EVERYWHERE, EVERYWHERE, EVERYWHERE)  # type: ignore[arg-type]  # where parts lie
 Sums: TypeAlias = tuple[Aggregate, ClientInfo]  # over the cohort; diagnostics are for people only
 
 
@@ -118,6 +120,8 @@ def run_round(
         client_ids, present, sent = _shuffled(round_key(key, k, SHUFFLE), client_ids, present, sent)
     if spec.transcript:
         info = info._replace(transcript=(client_ids, present, sent))
+    if spec.processes > 1:  # each process reads them
+        server, info = stay_everywhere((server, info), spec.devices)
     return RoundState(server, clients), info
 
 
@@ -173,6 +177,8 @@ def run_cohort(
     shared: Shared, states: PyTree, client_ids: jax.Array, present: jax.Array, spec: ProgramSpec
 ) -> tuple[RunningSum, PyTree, PyTree]:
     """All clients of the cohort: their sums, the population's states after them, and their messages where wanted."""
+    if spec.processes > 1:
+        return _run_owned(shared, states, client_ids, present, spec)
     places = client_ids.shape[0]
     pad = -places % (spec.chunk * spec.devices)
     client_ids, present = jnp.pad(client_ids, (0, pad)), jnp.pad(present, (0, pad))
@@ -182,12 +188,7 @@ def run_cohort(
     def on_device(
         at: jax.Array, present: jax.Array, states: PyTree, shared: Shared
     ) -> tuple[RunningSum, PyTree, PyTree]:
-        # Runs of a stack lie inside the client: they read its records together, as one larger matrix product.
-        def one(client: jax.Array, present: jax.Array, state: PyTree) -> tuple[Sums, PyTree, PyTree]:
-            inside = spec.for_each_run(functools.partial(run_client, spec=spec), (None, None, 0, _STACKED))
-            return inside(client, present, state, shared)
-
-        summed, new, sent = _run_chunks(one, at, present, states, spec)
+        summed, new, sent = _run_chunks(_each(shared, spec), at, present, states, spec)
         if spec.devices > 1:
             summed = sum_over_devices(summed, spec.devices)
         return summed, new, sent
@@ -202,6 +203,52 @@ def run_cohort(
     place = jnp.where(present, client_ids, spec.population)
     states = jax.tree.map(lambda leaf, value: leaf.at[place].set(value, mode="drop"), states, new)
     return summed, stay_everywhere(states, spec.devices), sent[:places] if spec.transcript else None
+
+
+def _run_owned(
+    shared: Shared, states: PyTree, client_ids: jax.Array, present: jax.Array, spec: ProgramSpec
+) -> tuple[RunningSum, PyTree, PyTree]:
+    """`run_cohort` where each device holds the records of its own clients, and trains these alone.
+
+    Client c belongs to device c mod `devices`. A device moves its own clients to the front of the list, which has room
+    for all of them on one device; chunks without any are left out.
+    """
+    pad = -client_ids.shape[0] % spec.chunk
+    client_ids, present = jnp.pad(client_ids, (0, pad)), jnp.pad(present, (0, pad))
+
+    def on_device(
+        client_ids: jax.Array, present: jax.Array, states: PyTree, shared: Shared
+    ) -> tuple[RunningSum, PyTree]:
+        own = present & (client_ids % spec.devices == jax.lax.axis_index(AXIS))
+        order = jnp.argsort(~own, stable=True)
+        ids, mine = client_ids[order], own[order]
+        before = jax.tree.map(lambda leaf: leaf[ids], states)
+        summed, new, _ = _run_chunks(_each(shared, spec), places_of(ids, shared.records), mine, before, spec)
+
+        def in_place(leaf: jax.Array) -> jax.Array:
+            others = mine.reshape(-1, *(1 for _ in leaf.shape[1:]))
+            return jnp.zeros_like(leaf).at[order].set(jnp.where(others, leaf, jnp.zeros_like(leaf)))
+
+        return sum_over_devices(summed, spec.devices), of_owners(jax.tree.map(in_place, new))
+
+    inputs = (EVERYWHERE, EVERYWHERE, EVERYWHERE, _OWNED)
+    mesh = mesh_of(spec.devices)
+    work = jax.shard_map(on_device, mesh=mesh, in_specs=inputs, out_specs=EVERYWHERE, check_vma=False)
+    summed, new = work(client_ids, present, states, shared)
+    place = jnp.where(present, client_ids, spec.population)
+    states = jax.tree.map(lambda leaf, value: leaf.at[place].set(value, mode="drop"), states, new)
+    return summed, stay_everywhere(states, spec.devices), None
+
+
+def _each(shared: Shared, spec: ProgramSpec) -> Callable[[jax.Array, jax.Array, PyTree], tuple[Sums, PyTree, PyTree]]:
+    """One client's turn in every run of a stack."""
+
+    # Runs of a stack lie inside the client: they read its records together, as one larger matrix product.
+    def one(client: jax.Array, present: jax.Array, state: PyTree) -> tuple[Sums, PyTree, PyTree]:
+        inside = spec.for_each_run(functools.partial(run_client, spec=spec), (None, None, 0, _STACKED))
+        return inside(client, present, state, shared)
+
+    return one
 
 
 def _run_chunks(

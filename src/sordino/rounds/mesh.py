@@ -1,8 +1,13 @@
-"""The devices of this machine as one row: what lies on each of them, and how their sums become one."""
+"""The devices of a run as one row: what lies on each of them, and how their sums become one.
+
+They are those of this process or, where a run has several processes, those of all of them. Every process then runs the
+same host code on the same numbers, and each puts down what lies on its own devices.
+"""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -18,17 +23,27 @@ DEALT, EVERYWHERE = PartitionSpec(AXIS), PartitionSpec()
 
 @functools.lru_cache(maxsize=8)
 def mesh_of(devices: int) -> Mesh:
-    """The first `devices` devices of this process."""
-    return jax.make_mesh((devices,), (AXIS,), axis_types=(AxisType.Auto,), devices=jax.local_devices()[:devices])
+    """The first `devices` devices of this process; those of all processes, where one has not so many."""
+    chosen = jax.devices() if beyond_this_process(devices) else jax.local_devices()[:devices]
+    return jax.make_mesh((devices,), (AXIS,), axis_types=(AxisType.Auto,), devices=chosen)
+
+
+def beyond_this_process(devices: int) -> bool:
+    """Whether some of these devices belong to other processes."""
+    return devices > jax.local_device_count()
 
 
 def everywhere(tree: PyTree, devices: int) -> PyTree:
     """`tree` on each of the devices: what a program is given lies where it runs. One device has it already."""
     if devices == 1:
         return tree
-    placed = NamedSharding(mesh_of(devices), EVERYWHERE)
+    placed, apart = NamedSharding(mesh_of(devices), EVERYWHERE), beyond_this_process(devices)
 
     def put(leaf: object) -> object:
+        if apart and not (isinstance(leaf, jax.Array) and leaf.sharding == placed):
+            whole = jnp.asarray(leaf)  # device_put would first compare the values of all processes, leaf by leaf
+            held = whole if jnp.issubdtype(whole.dtype, jax.dtypes.prng_key) else np.asarray(whole)
+            return jax.make_array_from_callback(whole.shape, placed, lambda index: held[index])
         if isinstance(leaf, jax.Array):
             if leaf.sharding == placed:
                 return leaf
@@ -37,6 +52,21 @@ def everywhere(tree: PyTree, devices: int) -> PyTree:
         return jax.device_put(leaf, placed)
 
     return jax.tree.map(put, tree)
+
+
+def dealt(of_device: Callable[[int], PyTree], devices: int) -> PyTree:
+    """What each device holds for itself, `of_device(i)`, as arrays cut along their first axis; all shapes are equal."""
+    mesh = mesh_of(devices)
+    row = list(mesh.devices.flat)
+    own = [place for place, device in enumerate(row) if device.process_index == jax.process_index()]
+    parts = [jax.device_put(of_device(place), row[place]) for place in own]
+    cut = NamedSharding(mesh, DEALT)
+
+    def joined(*leaves: jax.Array) -> jax.Array:
+        shape = (devices * leaves[0].shape[0], *leaves[0].shape[1:])
+        return jax.make_array_from_single_device_arrays(shape, cut, list(leaves))
+
+    return jax.tree.map(joined, *parts)
 
 
 def here(tree: PyTree) -> PyTree:
@@ -49,6 +79,17 @@ def stay_everywhere(tree: PyTree, devices: int) -> PyTree:
     if devices == 1:
         return tree
     return jax.lax.with_sharding_constraint(tree, NamedSharding(mesh_of(devices), EVERYWHERE))
+
+
+def of_owners(values: PyTree) -> PyTree:
+    """Inside a program of each device: values that are zero on all devices but one."""
+
+    def of_owner(leaf: jax.Array) -> jax.Array:
+        if leaf.dtype == bool:
+            return jax.lax.psum(leaf.astype(jnp.int32), AXIS) > 0
+        return jax.lax.psum(leaf, AXIS)
+
+    return jax.tree.map(of_owner, values)
 
 
 def sum_over_devices(own: RunningSum, devices: int) -> RunningSum:

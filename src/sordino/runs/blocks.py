@@ -23,6 +23,7 @@ from sordino.planning import Plan, ResolvedPlan, Rules
 from sordino.rounds.engine import ProgramSpec, RoundInfo, RoundState, run_round, run_rounds
 from sordino.rounds.mesh import everywhere, here
 from sordino.runs.identity import digest_of, identity_of_program, without_addresses
+from sordino.runs.owned import owned, shapes_of_records
 from sordino.runs.point import Point
 from sordino.runs.setup import (
     clients_that_fit,
@@ -78,7 +79,7 @@ class Program:
         self.keys: Key = jnp.stack(keys) if block.spec.stacked else keys[0]
         self._given = everywhere((self.rules, self.keys), block.spec.devices)
         self._stream = self._streamed(block)
-        self._records: Records | None = None if self._stream else everywhere(task.records, block.spec.devices)
+        self._records: Records | None = None
         self._zero: RunningSum | None = None
         self._settled = repr(([member.plan for member in members], block.seeds, block.rounds))
 
@@ -123,9 +124,9 @@ class Program:
         first, earlier = start, None
         while True:
             records, last = self._records_from(first, stop, state)
-            given = (rules, records, state, keys, jnp.int32(first), jnp.int32(last))
+            given = (rules, records, state, keys, np.int32(first), np.int32(last))
             if self._stream is not None and earlier is None:
-                earlier = Earlier(jnp.int32(start), self._no_sums(given))
+                earlier = Earlier(everywhere(jnp.int32(start), self._spec.devices), self._no_sums(given))
             state, info, earlier = advance(*given, earlier, spec=spec)
             first = last
             if first == stop:
@@ -135,8 +136,17 @@ class Program:
         """(records, first round without them) of the rounds from `first` on, up to `stop`."""
         if self._stream is not None:
             return self._stream.at(first, stop, state)
-        assert self._records is not None
+        if self._records is None:
+            self._records = self._placed()
         return self._records, stop
+
+    def _placed(self) -> Records:
+        """The records where the rounds run; of several processes, each keeps those of its own clients alone."""
+        if self._spec.processes == 1:
+            return everywhere(self._task.records, self._spec.devices)
+        records = owned(self._task, self._spec.devices)
+        self._task.forget_records()
+        return records
 
     def _no_sums(self, given: PyTree) -> RunningSum:
         """Sums of diagnostics before any round."""
@@ -179,11 +189,13 @@ class Program:
     def identity(self, of_task: bytes, state: RoundState) -> bytes:
         """All that decides how the block ends: two blocks with the same identity end alike, to the last bit."""
         order = repr((self._spec.chunk, self._spec.devices, self._spec.stacked, self._spec.transcript))
+        if self._spec.processes > 1:
+            order += f" in {self._spec.processes} processes"
         settled = without_addresses(self._settled)
         # The method itself, edited since or with an optimiser object of other numbers, shows in the traced rounds.
-        records = self._task.records if self._stream is None else self._stream.shapes
+        records = shapes_of_records(self._task) if self._stream is None else self._stream.shapes
         one, given = jnp.int32(1), (self.rules, records, state, self.keys)
-        spec = replace(self._spec, devices=1)  # their number is part of the order
+        spec = replace(self._spec, devices=1, processes=1)  # their numbers are part of the order
         rounds = jax.make_jaxpr(functools.partial(advance, spec=spec))(*given, one, one)
         return digest_of(
             of_task, settled, order, identity_of_program(rounds), self.rules, self.keys, self.models(state)

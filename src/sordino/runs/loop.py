@@ -15,13 +15,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from sordino.errors import require
-from sordino.rounds.engine import RoundState
+from sordino.rounds.engine import RoundInfo, RoundState
+from sordino.rounds.mesh import here
 from sordino.runs.blocks import Block, Program
 from sordino.runs.checkpoint import Checkpoint
-from sordino.runs.identity import identity_of_task
+from sordino.runs.identity import digest_of, identity_of_task
 from sordino.runs.metrics import metrics_row, require_bounded, spent
 from sordino.runs.names import CHECKPOINT
 from sordino.runs.point import Point, Progress, Row, Run
+from sordino.runs.processes import ALONE, Group
 from sordino.runs.setup import segments, usual_interval
 from sordino.runs.spending import Spending
 from sordino.runs.store import RunStore
@@ -53,6 +55,7 @@ class Options:
         effect where `iterates` are kept.
       deadline: by `time.monotonic`: stop after the first evaluation past it, keep every state in `unfinished`, and
         raise OutOfTime. At least one evaluation is always done.
+      group: the processes that run one point together. The folder, the rows and what is measured are process 0's.
     """
 
     evaluate_every: int | None = None
@@ -66,6 +69,7 @@ class Options:
     models: bool = True
     unfinished: Path | None = None
     deadline: float | None = None
+    group: Group = ALONE
 
     def __post_init__(self) -> None:
         counts = {"evaluate_every": self.evaluate_every, "chunk": self.chunk, "at_a_time": self.at_a_time}
@@ -74,6 +78,11 @@ class Options:
         kept = self.unfinished is not None and not self.iterates
         remedy = "needs a folder `unfinished`, and no `iterates`"
         require(self.deadline is None or kept, "deadline", self.deadline, remedy)
+        if self.group.count > 1:
+            remedy = "needs what other processes hold: leave it out, or run in one process"
+            for field, value in (("transcript", self.transcript), ("training_loss", self.training_loss)):
+                require(not value, field, value, remedy)
+            require(self.unfinished is None, "unfinished", str(self.unfinished), "is for runs in one process")
 
 
 class Session:
@@ -142,13 +151,28 @@ class _Training:
         first = self._program.initial()
         stretches = segments(0, block.rounds, self.every)
         keeps = session.options.unfinished is not None or any(point.folder for point in self._points.values())
+        group = session.options.group
+        keeps = keeps or group.count > 1
         identity = functools.cache(lambda: self._program.identity(session.of_task, first) if keeps else b"")
-        self._stores = self._opened(identity, max(stop - start for start, stop in stretches), held)
-        self._checkpoint = self._checkpoint_of(identity)
+        if group.count > 1:
+            settings = f"{session.of_task.hex()} {self.every}"
+            group.require_same(
+                "task", settings, "the others read other records or test records, or have other versions"
+            )
+            group.require_same("plan", identity().hex(), "the others run another plan")
         stops = [stop for _, stop in stretches]
-        self.done, self._state, self._rows = self._checkpoint.load(first, len(self._points), stops)
+        if group.leader:
+            self._stores = self._opened(identity, max(stop - start for start, stop in stretches), held)
+            self._checkpoint = self._checkpoint_of(identity)
+            self.done, self._state, self._rows = self._checkpoint.load(first, len(self._points), stops)
+        else:
+            self._stores, self._checkpoint = {}, Checkpoint(None)
+            self.done, self._state, self._rows = 0, first, [[] for _ in self._points]
+        self.done = int(group.said_by_leader(lambda: str(self.done)))
+        if self.done and group.count > 1:
+            self._state = group.given_by_leader(self._state)
         later = [stop for _, stop in segments(self.done, block.rounds, self.every)]
-        self._spending = Spending(self._points, later, held)
+        self._spending = Spending(self._points, later if group.leader else [], held)
         self._history = dict(zip(self._points, self._rows, strict=True))
         for number, rows in self._history.items():
             for row in rows:  # promises follow from the plan, not from a file
@@ -165,6 +189,13 @@ class _Training:
             store.enter(stop)
         state, running = self._program.advance(self._state, start, stop)
         models = self._program.models(state)
+        if options.group.count > 1:
+            same = digest_of(here(state.server)).hex()
+            options.group.require_same("model", same, f"after round {stop} its machine has computed other numbers")
+        if not options.group.leader:
+            self._follow(self._program.fetched(running), start, stop)
+            self.done, self._state = stop, state
+            return
         measured = self._program.measure(models)
         losses = self._program.training_losses(models) if options.training_loss else None
         info = self._program.fetched(running)
@@ -187,11 +218,18 @@ class _Training:
         first = self._history[self._block.points[0]][-1]
         self._session.evaluated(self._block, stop, first, self._checkpoint.elapsed)
 
+    def _follow(self, info: RoundInfo, start: int, stop: int) -> None:
+        """After a segment, in all processes but the first: stop with the others if the certificate is false."""
+        for number, place in self._places.items():
+            own = jax.tree.map(lambda leaf, place=place: leaf[place], info._replace(transcript=None))
+            require_bounded(self._points[number], own, start, stop)
+
     def save(self, *, last: bool) -> None:
         """Write the checkpoint if it is time; always, if asked to, at the end, at the deadline and after Ctrl-C."""
         over = self.done == self._block.rounds
         rows = [[row for row in history if row["round"] <= self.done] for history in self._rows]
-        self._checkpoint.save(self.done, without_memories(self._state) if over else self._state, rows, last=last)
+        state = here(self._state)
+        self._checkpoint.save(self.done, without_memories(state) if over else state, rows, last=last)
 
     def finished(self) -> dict[int, Run]:
         """The runs, and their folders complete."""

@@ -96,6 +96,7 @@ def read_rows(path: Path) -> list[Row]:
 def environment() -> dict[str, Any]:
     """Versions, device and date."""
     device = jax.devices()[0]
+    together = {"processes": jax.process_count()} if jax.process_count() > 1 else {}
     return {
         "sordino": sordino.__version__,
         "jax": jax.__version__,
@@ -103,5 +104,6 @@ def environment() -> dict[str, Any]:
         "python": platform.python_version(),
         "device": f"{device.platform}: {device.device_kind}",
         "devices": jax.device_count(),
+        **together,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }

@@ -149,7 +149,7 @@ class RunStore:
         same = same and described == _description(point, task, name, transcript)
         require(same, "resume", str(folder), remedy)
         # Rounds that run again draw the same noise: on other records, two releases would show the difference.
-        otherwise = "its version of JAX, seed, records, loss, chunk or devices have changed since"
+        otherwise = "its version of JAX, processes, seed, records, loss, chunk or devices have changed since"
         require_same_records(folder, identity.hex(), "resume", otherwise)
         stated = Certificate.from_json(read_json(folder / CERTIFICATE))
         remedy = f"{CERTIFICATE} is not that of the plan: restore it, or choose another name"

@@ -26,7 +26,8 @@ from sordino.errors import require
 from sordino.files import HeldOpen
 from sordino.planning.cohort import Cohort, PoissonCohort
 from sordino.rounds.engine import COHORT, ProgramSpec, round_key
-from sordino.rounds.mesh import everywhere
+from sordino.rounds.mesh import dealt, everywhere
+from sordino.runs.owned import numbers_of, of_owners
 from sordino.tasks import Records
 from sordino.types import Key, PyTree
 
@@ -125,19 +126,32 @@ class Stream(HeldOpen):
         return self._of(np.unique(ids))
 
     def _of(self, clients: NDArray[np.integer[Any]]) -> Records:
-        """The records of these clients, where the program runs."""
+        """The records of these clients, where the program runs: of several processes, each reads its own clients'."""
+        devices = self._spec.devices
+        if self._spec.processes == 1:
+            held = self._read_of(clients, self._rows, self._sizes.clients)
+            return Records(*(jax.device_put(held) if devices == 1 else everywhere(held, devices)))
+        whole = self._sizes.rounds is None  # with everybody's records the room for those of a device is known
+        rows = 0 if whole else self._rows
+        rows = max(rows, *(int(self._folder.size[own].sum()) for own in of_owners(clients, devices)))
+        room = -(-self._spec.population // devices)
+
+        def of_device(place: int) -> Records:
+            own = of_owners(clients, devices)[place]
+            held = self._read_of(own, rows, room if whole else min(room, self._sizes.clients))
+            return Records(*held)  # type: ignore[arg-type]  # on the host until they are dealt
+
+        return dealt(of_device, devices)
+
+    def _read_of(self, clients: NDArray[np.integer[Any]], rows: int, room: int) -> tuple[NDArray[Any], ...]:
+        """x, y, start, size and client of these clients."""
         size = self._folder.size[clients]
-        rows = max(self._rows, int(size.sum()))
+        rows = max(rows, int(size.sum()))
         x_type, y_type = self._folder.types
         x, y = np.zeros((rows, *self._folder.shape), x_type), np.zeros(rows, y_type)
-        self._reader.read(clients, x, y)
-        room = self._sizes.clients - len(clients)
-        start, count = (np.cumsum(size) - size).astype(np.int32), size.astype(np.int32)
-        start, count = np.pad(start, (0, room)), np.pad(count, (0, room), constant_values=1)
-        numbers = np.pad(clients.astype(np.int32), (0, room), constant_values=self._spec.population)
-        held = (x, y, start, count, numbers)
-        devices = self._spec.devices
-        return Records(*(jax.device_put(held) if devices == 1 else everywhere(held, devices)))
+        if len(clients):  # a cohort may be empty, and more often a device's part of it
+            self._reader.read(clients, x, y)
+        return x, y, *numbers_of(clients, size, room, self._spec.population)
 
     def _forget(self) -> None:
         """Nobody waits for what is still to be read."""

@@ -6,18 +6,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import jax
+
 from sordino.algorithms.records import RecordMethod
 from sordino.errors import require
 from sordino.planning import Plan, ResolvedPlan
 from sordino.programs import keep_programs
 from sordino.rounds.arithmetic import require_sound_arithmetic
-from sordino.runs.blocks import make_blocks
+from sordino.runs.blocks import Block, make_blocks
 from sordino.runs.constants import with_warnings
 from sordino.runs.loop import Options, OutOfTime, Session, SweepProgress, run_block
 from sordino.runs.names import LEDGER
 from sordino.runs.point import Point, Progress, Run
+from sordino.runs.processes import ALONE, Group
 from sordino.runs.same_run import require_same_config
 from sordino.runs.seeds import FreshSeed, Seed, as_seed
+from sordino.runs.setup import clients_that_fit, equal_chunk
 from sordino.tasks import Task
 from sordino.tasks.checks import require_scalar_loss, warn_of_features
 from sordino.tasks.padding import require_padding_left_out
@@ -38,6 +42,7 @@ def simulate(
     progress: Progress | None = None,
     resolved: ResolvedPlan | None = None,
     config: str | None = None,
+    group: Group = ALONE,
 ) -> Run:
     """Run a plan on a task.
 
@@ -55,6 +60,8 @@ def simulate(
       progress: called with a row of metrics after every evaluation.
       resolved: the plan, resolved for this task already.
       config: the text of the run file, for the folder.
+      group: the processes that run this together, each with the same arguments. The history is process 0's, and the
+        task holds no training records afterwards.
     """
     swapped = isinstance(plan, Task) and isinstance(task, Plan)
     require(not swapped, "plan", type(plan).__name__, "plan and task are swapped: so.simulate(plan, task)")
@@ -65,7 +72,7 @@ def simulate(
     require(folder is not None or not resume, "resume", True, "there is no folder to go on from: give folder=")
     folder = None if folder is None else Path(folder)
     options = Options(
-        evaluate_every=evaluate_every, chunk=chunk, transcript=transcript, iterates=iterates, resume=resume
+        evaluate_every=evaluate_every, chunk=chunk, transcript=transcript, iterates=iterates, resume=resume, group=group
     )
     given = None if seed is None else as_seed(seed)
     (run,) = _run([Point(plan, given, resolved, folder, config)], task, options, on_row=progress)
@@ -105,6 +112,8 @@ def _run(
     finished: Callable[[int, Run], None] | None = None,
 ) -> list[Run]:
     keep_programs()
+    alone = options.group.count == 1
+    require(alone or len(points) == 1, "points", len(points), "several processes run one point: run one after another")
     require_scalar_loss(task)
     remedy = "reads the records of all clients at once, which stay on the disk: leave it out"
     require(not options.training_loss or task.data.folder is None, "training_loss", True, remedy)
@@ -117,6 +126,8 @@ def _run(
         require_padding_left_out(task)
     at_a_time = 1 if options.transcript else options.at_a_time
     blocks = make_blocks(points, task, chunk=options.chunk, at_a_time=at_a_time, transcript=options.transcript)
+    if not alone:
+        blocks = [spread(block, points[0].plan, task, options) for block in blocks]
     blocks = [block for block in blocks if any(number not in options.skip for number in block.numbers)]
     session = Session(points, task, options, blocks, on_row, on_share)
     runs: dict[int, Run] = {}
@@ -131,6 +142,14 @@ def _run(
     return [runs[number] for number in sorted(runs)]
 
 
+def spread(block: Block, plan: Plan, task: Task, options: Options) -> Block:
+    """A block of one point over the devices of all processes."""
+    devices = jax.device_count()
+    places = -(-plan.cohort.capacity(task.clients) // devices)
+    chunk = options.chunk or equal_chunk(places, clients_that_fit(task, plan))
+    return replace(block, spec=replace(block.spec, devices=devices, processes=options.group.count, chunk=chunk))
+
+
 def feature_bound_of(plan: Plan) -> float | None:
     """The bound on features that a method's step sizes rest on."""
     method = plan.method
@@ -142,6 +161,9 @@ def _with_seed(point: Point, options: Options) -> Point:
     """The point with a seed: its own, the one that its folder began with, or a fresh one."""
     if point.seed is not None:
         return point
+    if options.group.count > 1:  # process 0 looks for a seed, or draws it
+        bits = options.group.said_by_leader(lambda: str(_with_seed(point, replace(options, group=ALONE)).bits))
+        return replace(point, seed=FreshSeed(int(bits)))
     require(options.unfinished is None, "unfinished", str(options.unfinished), "runs that go on there need a seed")
     begun = point.folder is not None and options.resume is not False and (point.folder / LEDGER).exists()
     if begun and point.folder is not None:

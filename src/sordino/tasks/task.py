@@ -114,8 +114,22 @@ class Task:
         if self.data.folder is not None:
             remedy = "stays on the disk, and this needs all records at once: load them into memory, so.task(x, y)"
             raise InvalidInput("task", self.name, remedy)
+        require(
+            not self._forgotten, "task", self.name, "holds no training records any more: make it anew, so.task(...)"
+        )
         own = (self.data.x, self.data.y, self.data.start, self.data.size)
         return Records(*(jax.device_put(np.asarray(part)) for part in own))  # jnp.asarray takes three times the memory
+
+    @property
+    def _forgotten(self) -> bool:
+        return len(self.data.x) < int(np.sum(self.data.size))
+
+    def forget_records(self) -> None:
+        """Let go of all training records but the first: a process of several keeps those of its clients elsewhere."""
+        _ = self.population, self.test  # which look at all of them, if the test set is they
+        few = self.data._replace(x=np.array(self.data.x[:1]), y=np.array(self.data.y[:1]))
+        object.__setattr__(self, "data", few)
+        self.__dict__.pop("records", None)
 
     @property
     def first_record(self) -> Records:
@@ -124,9 +138,12 @@ class Task:
         return Records(x, y, one - 1, one)
 
     @property
-    def content(self) -> Records | bytes:
-        """What a digest of the training records is made of."""
-        return self.records if self.data.folder is None else self.data.folder.identity
+    def content(self) -> PyTree | bytes:
+        """What a digest of the training records is made of: they are as on a device, and not put there."""
+        if self.data.folder is not None:
+            return self.data.folder.identity
+        parts = (self.data.x, self.data.y, self.data.start, self.data.size)
+        return tuple(as_on_device(part) for part in parts)
 
     def initial(self, key: Key) -> Vector:
         return flat(self.model, key)[0]
@@ -212,6 +229,12 @@ class Task:
     @cached_property
     def _flat(self) -> tuple[Vector, Callable[[Vector], PyTree]]:
         return flat(self.model, key_of(0))
+
+
+def as_on_device(part: NDArray[Any]) -> NDArray[Any]:
+    """An array with the type that it has on a device."""
+    array = np.asarray(part)
+    return array.astype(jax.dtypes.canonicalize_dtype(array.dtype), copy=False)
 
 
 @functools.partial(jax.jit, static_argnames=("predict", "batch"))
