@@ -82,7 +82,9 @@ def test_weights_of_clients_as_the_paper_writes_them():
     np.testing.assert_allclose(trained(method), sgd_by_hand(0.5, 0.0, weights=(0.5, 1.5)), atol=1e-5)
 
 
-@pytest.mark.parametrize("weights", [[1.0], [1.0, 0.0], [1.0, -2.0], [1.0, 2.0, 3.0], "sizes"])
+@pytest.mark.parametrize(
+    "weights", [[1.0], [1.0, 0.0], [1.0, -2.0], [1.0, 2.0, 3.0], "sizes", ["a", 1.0], [[1.0], [2.0]], [True, 1]]
+)
 def test_weights_that_are_none_are_refused(weights):
     with pytest.raises(InvalidInput) as caught:
         trained(so.noisy_mb_sgd(lipschitz=L, radius=D, smoothness=4.0, step_size=0.5, weights=weights))

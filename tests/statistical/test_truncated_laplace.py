@@ -13,6 +13,7 @@ from scipy.integrate import quad
 
 import sordino as so
 from sordino.errors import InvalidInput
+from sordino.errors import InvalidInput
 from sordino.mechanisms import truncated_laplace
 from sordino.privacy import delta_of, epsilon_of
 from sordino.privacy.events import NonPrivate
@@ -128,3 +129,9 @@ def test_a_plan_with_it(trust):
     assert 0.5 < certificate.total(observer).epsilon < 4 * 0.5
     with pytest.raises(InvalidInput, match="message_delta"):
         so.plan(method, rounds=4, mechanism="truncated_laplace", trust=trust, message_epsilon=0.5)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan, math.inf, 301.0])
+def test_an_epsilon_that_no_noise_has_is_refused(epsilon):
+    with pytest.raises(InvalidInput, match="epsilon"):
+        calibrate_truncated_laplace(epsilon, 1e-5, 3, 1.0)

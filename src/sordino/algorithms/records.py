@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import ClassVar, NamedTuple, Self, TypeAlias, TypeVar
 
 import jax
@@ -233,7 +234,8 @@ def record_options(
         require_choice("weights", weights, WEIGHTS)
     else:
         for p in weights:
-            require(0 < p < math.inf, "weights", p, "every p_i must be positive and finite")
+            usable = isinstance(p, Real) and not isinstance(p, bool) and 0 < p < math.inf
+            require(usable, "weights", p, "every p_i must be a positive, finite number")
     require_choice("draws", draws, DRAWS)
     if draws == WITH:
         require(not one_pass, "draws", draws, f"one pass uses no record twice: leave one_pass out, or use {WITHOUT}")

@@ -22,6 +22,8 @@ from sordino.errors import require
 from sordino.privacy.concentrated import zcdp_rho
 from sordino.privacy.events import Approximate, ZeroConcentrated
 
+LARGEST_EPSILON = 300  # of a message, whose e^epsilon is a number
+
 
 def tail(v: float, scale: float, cutoff: float) -> float:
     """tau(v)."""
@@ -58,7 +60,7 @@ def calibrate_truncated_laplace(epsilon: float, delta: float, d: int, delta_2: f
     A = lambda log(1 + (e^(Delta_2 / lambda) - 1) n / (2 delta)), by the union bound over the n coordinates that move:
     for n = 1 and delta_2 = lambda epsilon that of Geng et al.
     """
-    require(0 < epsilon < math.inf, "epsilon", epsilon, "must be finite and positive")
+    require(0 < epsilon <= LARGEST_EPSILON, "epsilon", epsilon, f"must be positive, and at most {LARGEST_EPSILON}")
     require(0 < delta < 1, "delta", delta, "must lie in (0, 1): truncated noise never gives delta = 0; use laplace")
     delta *= 1 - 1e-9  # rounding must not end above what was asked for
     pure = (math.sqrt(d) * delta_2 / epsilon, delta)
