@@ -13,7 +13,6 @@ from scipy.integrate import quad
 
 import sordino as so
 from sordino.errors import InvalidInput
-from sordino.errors import InvalidInput
 from sordino.mechanisms import truncated_laplace
 from sordino.privacy import delta_of, epsilon_of
 from sordino.privacy.events import NonPrivate

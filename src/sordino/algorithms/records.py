@@ -15,7 +15,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass, field
-from numbers import Real
 from typing import ClassVar, NamedTuple, Self, TypeAlias, TypeVar
 
 import jax
@@ -234,7 +233,7 @@ def record_options(
         require_choice("weights", weights, WEIGHTS)
     else:
         for p in weights:
-            usable = isinstance(p, Real) and not isinstance(p, bool) and 0 < p < math.inf
+            usable = isinstance(p, int | float | np.number) and not isinstance(p, bool) and 0 < p < math.inf
             require(usable, "weights", p, "every p_i must be a positive, finite number")
     require_choice("draws", draws, DRAWS)
     if draws == WITH:
