@@ -50,7 +50,7 @@ class Measured(NamedTuple):
     q: NDArray[np.float64]
     risks: dict[str, NDArray[np.float64]]  # [problems, seeds]
     rounds: int
-    bound: float
+    bounds: dict[str, float]  # by the name of the risk
 
 
 class Resolved(NamedTuple):
@@ -89,8 +89,8 @@ def resolved(case: Case, setting: Setting) -> Resolved:
     return _resolved(CASES.index(case), tuple(sorted(setting.items())))
 
 
-def bound(case: Case, setting: Setting) -> float:
-    """What the theorem bounds the risk by, up to a constant, with the noise that was added and with logarithms.
+def bound(case: Case, setting: Setting, risk: str) -> float:
+    """What the theorem bounds a risk by, up to a constant, with the noise that was added and with logarithms.
 
     Convex D V / sqrt(R); strongly convex V^2 / (mu R), for Algorithm 1 times ln(mu^2 D^2 R^2 / (2 V^2)). V holds the
     noise of the accountant, which falls a little more slowly with epsilon than 1 / epsilon. One pass adds 4 L^2 / M to
@@ -100,7 +100,7 @@ def bound(case: Case, setting: Setting) -> float:
     found, M = resolved(case, setting), answering(case, int(setting["M"]))[1].mean
     R = found.chosen.rounds
     V2 = (d * found.noise_std**2 + (4 * L**2 if case.draws in ("next", "one") else 0.0)) / M
-    again = case.risks[0] == "population" and case.draws != "next"
+    again = risk == "population" and case.draws != "next"
     if mu == 0:
         return D * math.sqrt(V2 / R) + (L * D / math.sqrt(M * n) if again else 0.0)
     log = math.log(max(2.0, (mu * D * R) ** 2 / (2 * V2))) if case.method is so.noisy_mb_sgd else 1.0
@@ -111,7 +111,7 @@ def problems(case: Case, setting: Setting) -> NDArray[np.float64]:
     """The q of all problems: those near the one whose answer the noise just hides."""
     if case.q is not None:
         return np.array([case.q])
-    middle = 2 * math.sqrt(setting["d"]) * bound(case, setting) / case.loss.D
+    middle = 2 * math.sqrt(setting["d"]) * bound(case, setting, case.risks[0]) / case.loss.D
     most = 1 - SPREAD if case.draws == "next" else 1.0
     inside = (min(most, NEAR * middle) >= GRID) & (middle / NEAR <= GRID)
     return GRID[inside]
@@ -171,7 +171,7 @@ def measure(case: Case, setting: Setting, seeds: int) -> Measured:
     law = np.array([true_shares(value, d) for value in q])[:, None]
     of = {"empirical": all_records, "population": np.broadcast_to(law, all_records.shape)}
     risks = {name: case.loss.excess(w, of[name], smoothing) for name in case.risks}
-    return Measured(q, risks, R, bound(case, setting))
+    return Measured(q, risks, R, {name: bound(case, setting, name) for name in case.risks})
 
 
 def worst(risk: NDArray[np.float64]) -> float:
@@ -201,11 +201,10 @@ def rows_of(case: Case, quantity: str, seeds: int, made_at: str) -> list[dict[st
     measured = [measure(case, setting, seeds) for setting in settings]
     is_M = quantity == "M"
     x = np.array([answering(case, int(s["M"]))[1].mean if is_M else s[quantity] for s in settings])
-    bounds = [one.bound for one in measured]
-    expected = float(stats.linregress(np.log(x), np.log(bounds)).slope)
     rows = []
     for name in case.risks:
-        risks = [one.risks[name] for one in measured]
+        risks, bounds = [one.risks[name] for one in measured], [one.bounds[name] for one in measured]
+        expected = float(stats.linregress(np.log(x), np.log(bounds)).slope)
         centre, half = slope(x, risks)
         top = [worst(risk) for risk in risks]
         rows.append(
@@ -267,10 +266,10 @@ def main(words: list[str]) -> None:
     made = provenance(command + " --quick" * given.quick, given.commit)
     rows = []
     for case, name in chosen_rows(given.case, given.quantity):
-        rows += rows_of(
-            case, name, QUICK_SEEDS if given.quick else SEEDS if case.q is None else SEEDS_ALONE, made["commit"]
-        )
-        print(json.dumps(rows[-1]), flush=True)
+        seeds = QUICK_SEEDS if given.quick else SEEDS if case.q is None else SEEDS_ALONE
+        found = rows_of(case, name, seeds, made["commit"])
+        rows += found
+        print("\n".join(json.dumps(row) for row in found), flush=True)
         part = {"name": "slopes", "rows": rows, "provenance": made}
         if given.out:
             given.out.write_text(json.dumps(part, indent=1) + "\n")
