@@ -27,13 +27,18 @@ from numpy.typing import NDArray
 from scipy import stats
 
 import sordino as so
-from experiments.paper2.coordinates import Shares, drawn_shares, true_shares
-from experiments.paper2.exact_rounds import Draw, everybody, final_models, next_records, one_record_each, some_clients
-from experiments.paper2.slope_cases import CASES, DELTA, SPREAD, Case, Chosen, L, Setting, answering
+from experiments.paper2.coordinates import Loss, Shares, drawn_shares, true_shares
+from experiments.paper2.exact_rounds import Draw, everybody, final_models, next_records, some_clients
+from experiments.paper2.slope_cases import BETA, CASES, DELTA, SPREAD, Case, Chosen, L, Setting, answering
 from sordino.algorithms.ac_sa import AcSa
 from sordino.algorithms.noisy_mb_sgd import NoisyMbSgd
 from sordino.experiments.provenance import provenance
+from sordino.planning.record_noise import shuffled_event
+from sordino.privacy.calibration import calibrate, calibrate_gaussian
+from sordino.privacy.events import NonPrivate, Repeated
+from sordino.privacy.sampling import Full, WithoutReplacement
 from sordino.tasks import Population
+from sordino.types import Event, Relation
 
 ROOT = Path(__file__).parents[2]
 RESULT = ROOT / "results/paper2/slopes.json"
@@ -67,6 +72,9 @@ def _resolved(case: int, setting: tuple[tuple[str, float], ...]) -> Resolved:
     chosen = this.choose(this.loss, s)
     n, M, d = int(s["n"]), int(s["M"]), int(s["d"])
     beta = this.loss.curvature() or chosen.beta or 1.0
+    if this.trust == "shuffle":
+        noise_std = shuffled_noise(s, chosen.rounds)
+        return Resolved(chosen, shuffled_method(this.loss, s, chosen.rounds, beta, noise_std), noise_std)
     method = this.method(lipschitz=L, radius=this.loss.D, mu=this.loss.mu, smoothness=beta, **this.options)
     plan = so.plan(
         method,
@@ -84,6 +92,33 @@ def _resolved(case: int, setting: tuple[tuple[str, float], ...]) -> Resolved:
     return Resolved(chosen, found.method, float(found.rules.numbers.noise_std[0]))
 
 
+def shuffled_noise(setting: Setting, R: int) -> float:
+    """The noise of one record's gradient behind a shuffler, as a plan has it; a plan has a promise for each client too.
+
+    The smaller of what shuffling needs and what the record needs without it.
+    """
+    n, M, epsilon = int(setting["n"]), int(setting["M"]), setting["epsilon"]
+    sampling, relation = WithoutReplacement(1, n) if n > 1 else Full(), Relation.REPLACE_ONE
+
+    def hidden(x: float) -> Event:
+        event = shuffled_event(x, M, sampling, R, DELTA)
+        return Repeated(event, R) if event else NonPrivate()
+
+    alone = calibrate_gaussian(epsilon=epsilon, delta=DELTA, rounds=R, sampling=sampling, relation=relation)
+    shuffled = calibrate(hidden, epsilon=epsilon, delta=DELTA, relation=relation, tolerance=1e-5)
+    return 2 * L * min(alone, shuffled)
+
+
+def shuffled_method(loss: Loss, setting: Setting, R: int, beta: float, noise_std: float) -> NoisyMbSgd:
+    """Algorithm 1 with K = 1 and the step size that a plan would choose."""
+    n, M, d, D, mu = int(setting["n"]), int(setting["M"]), int(setting["d"]), loss.D, loss.mu
+    V2 = (4 * L**2 + d * noise_std**2) / M
+    eta = min(1 / (4 * (beta + mu)), D * math.sqrt(M * n) / (L * R), D / math.sqrt(V2 * R))
+    if mu > 0:
+        eta = min(1 / (4 * (beta + mu)), math.log(max(2.0, (mu * D * R) ** 2 / (2 * V2))) / (mu * R))
+    return so.noisy_mb_sgd(lipschitz=L, radius=D, mu=mu, smoothness=beta, step_size=eta)
+
+
 def resolved(case: Case, setting: Setting) -> Resolved:
     """The plan of a case, with the theorem's rounds and smoothing."""
     return _resolved(CASES.index(case), tuple(sorted(setting.items())))
@@ -94,15 +129,17 @@ def bound(case: Case, setting: Setting, risk: str) -> float:
 
     Convex D V / sqrt(R); strongly convex V^2 / (mu R), for Algorithm 1 times ln(mu^2 D^2 R^2 / (2 V^2)). V holds the
     noise of the accountant, which falls a little more slowly with epsilon than 1 / epsilon. One pass adds 4 L^2 / M to
-    V^2. The population risk of repeated records has L^2 / (mu M n) or L D / sqrt(M n) beside it.
+    V^2, and beta D^2 / n^2 to the convex bound. The population risk of repeated records has L^2 / (mu M n) or
+    L D / sqrt(M n) beside it.
     """
     n, d, D, mu = int(setting["n"]), int(setting["d"]), case.loss.D, case.loss.mu
     found, M = resolved(case, setting), answering(case, int(setting["M"]))[1].mean
     R = found.chosen.rounds
-    V2 = (d * found.noise_std**2 + (4 * L**2 if case.draws in ("next", "one") else 0.0)) / M
+    V2 = (d * found.noise_std**2 + (4 * L**2 if case.draws == "next" else 0.0)) / M
     again = risk == "population" and case.draws != "next"
     if mu == 0:
-        return D * math.sqrt(V2 / R) + (L * D / math.sqrt(M * n) if again else 0.0)
+        optimised = BETA * D**2 / n**2 if case.draws == "next" else 0.0
+        return D * math.sqrt(V2 / R) + optimised + (L * D / math.sqrt(M * n) if again else 0.0)
     log = math.log(max(2.0, (mu * D * R) ** 2 / (2 * V2))) if case.method is so.noisy_mb_sgd else 1.0
     return V2 / (mu * R) * log + (L**2 / (mu * M * n) if again else 0.0)
 
@@ -132,11 +169,6 @@ def data_of(case: Case, setting: Setting, q: NDArray[np.float64], seeds: int) ->
         assert case.clients is not None
         data = each(lambda rng, value: drawn_shares(rng, value, d, n, (case.clients,)))
         return some_clients(M // 2, M + M // 2), data, data.mean(2)
-    if case.draws == "one":
-        law = [true_shares(value, d).ravel() for value in q]
-        data = np.array([[rng.choice(2 * d, size=(M, n), p=p) for rng in rngs] for p in law])
-        counts = np.array([[np.bincount(one.ravel(), minlength=2 * d) for one in each] for each in data])
-        return one_record_each(d), data, counts.reshape(len(q), seeds, d, 2) / (M * n)
     if case.risks == ("empirical",):  # the data are as they are: every share is the law's
         data = each(lambda rng, value: true_shares(value, d))
     else:
@@ -154,13 +186,12 @@ def measure(case: Case, setting: Setting, seeds: int) -> Measured:
     """Run all problems and seeds of one setting."""
     q, found, d = problems(case, setting), resolved(case, setting), int(setting["d"])
     draw, data, all_records = data_of(case, setting, q, seeds)
-    kind = np.int32 if data.dtype.kind == "i" else np.float32
     R, beta = found.chosen.rounds, found.chosen.beta
     w = final_models(
         found.method,
         case.loss,
         draw,
-        data.astype(kind),
+        data.astype(np.float32),
         d=d,
         rounds=R,
         noise_std=found.noise_std,

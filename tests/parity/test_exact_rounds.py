@@ -9,10 +9,12 @@ from scipy.stats import ks_2samp
 
 import sordino as so
 from experiments.paper2.coordinates import Loss
-from experiments.paper2.exact_rounds import everybody, final_models, next_records, one_record_each, some_clients
+from experiments.paper2.exact_rounds import everybody, final_models, next_records, some_clients
+from experiments.paper2.slope_cases import DELTA
+from experiments.paper2.slopes import shuffled_method, shuffled_noise
 from sordino.data import FederatedData
 from sordino.models import linear
-from sordino.tasks import Task
+from sordino.tasks import Population, Task
 from tests.toys import rounds_of, run_plan
 
 d, n, M, R, D, BETA = 2, 4, 3, 8, 1.0, 20.0
@@ -43,9 +45,9 @@ METHODS = {
 }
 
 
-def method_of(name: str, loss: Loss, **options):
+def method_of(name: str, loss: Loss):
     make, own = METHODS[name]
-    return make(lipschitz=1.0, radius=D, mu=loss.mu, smoothness=loss.curvature() or BETA, **own, **options)
+    return make(lipschitz=1.0, radius=D, mu=loss.mu, smoothness=loss.curvature() or BETA, **own)
 
 
 @pytest.mark.parametrize(
@@ -70,21 +72,18 @@ def test_without_noise_the_paths_are_the_same(name, loss):
 
 CLIENTS = np.stack([shares_of(rows) for rows in NUMBERS]).astype(np.float32)
 DRAWS = {
-    "all records of all": ({}, "full", everybody(M), shares_of(NUMBERS).astype(np.float32)),
-    "all records of some": ({}, "unreliable:1-3", some_clients(1, 3), CLIENTS),
-    "one record of each": ({"batch_size": 1}, "full", one_record_each(d), NUMBERS.astype(np.int32)),
+    "all records of all": ("full", everybody(M), shares_of(NUMBERS).astype(np.float32)),
+    "all records of some": ("unreliable:1-3", some_clients(1, 3), CLIENTS),
 }
 
 
 @pytest.mark.parametrize("draws", DRAWS)
 def test_with_noise_the_law_is_the_same(draws):
     """KS tests of each coordinate after all rounds, at 1e-4; the law with twice the noise is told apart."""
-    options, cohort, draw, data = DRAWS[draws]
+    cohort, draw, data = DRAWS[draws]
     loss = Loss("ridge", 0.5, 0.5)
     task = task_of(loss)
-    plan = so.plan(
-        method_of("MB-SGD", loss, **options), rounds=R, cohort=cohort, trust="local", noise_multiplier=0.5, delta=1e-3
-    )
+    plan = so.plan(method_of("MB-SGD", loss), rounds=R, cohort=cohort, trust="local", noise_multiplier=0.5, delta=1e-3)
     resolved = plan.resolve(task.population)
     models = []
     for seed in range(RUNS):
@@ -110,6 +109,18 @@ def test_with_noise_the_law_is_the_same(draws):
     for j in range(d):
         assert ks_2samp(engine[:, j], same[:, j]).pvalue > 1e-4
     assert min(ks_2samp(engine[:, j], louder[:, j]).pvalue for j in range(d)) < 1e-4
+
+
+@pytest.mark.parametrize(("n", "loss"), [(1, Loss("absolute", 1.5)), (3, Loss("ridge", 0.5, 0.5))], ids=["1", "3"])
+def test_the_shuffled_noise_and_steps_are_those_of_a_plan(n, loss):
+    M, R, setting = 400, 40, {"n": n, "M": 400, "d": 5, "epsilon": 0.5}
+    make = so.noisy_mb_sgd(lipschitz=1.0, radius=loss.D, mu=loss.mu, smoothness=loss.curvature() or BETA, batch_size=1)
+    plan = so.plan(make, rounds=R, cohort="full", epsilon=0.5, delta=DELTA, trust="shuffle")
+    found = plan.resolve(Population(5, M, np.full(M, n)))
+    noise_std = shuffled_noise(setting, R)
+    assert noise_std == pytest.approx(float(found.rules.numbers.noise_std[0]), rel=1e-4)
+    method = shuffled_method(loss, setting, R, loss.curvature() or BETA, noise_std)
+    assert method.eta == pytest.approx(float(found.method.eta), rel=1e-3)
 
 
 def test_one_pass_takes_each_record_once():
