@@ -228,10 +228,10 @@ CASES = (
         "Theorem 2.2, strongly convex: MB-SGD, L2 hinge loss",
         HINGE_L2,
         sgd_envelope_strong,
-        {"n": 200, "M": 400, "d": 20, "epsilon": 0.25},
+        {"n": 200, "M": 100, "d": 20, "epsilon": 0.25},
         {
             "n": (50, 100, 200, 400),
-            "M": (100, 200, 400, 800),
+            "M": (25, 50, 100, 200),
             "d": (5, 10, 20, 40),
             "epsilon": (0.0625, 0.125, 0.25, 0.5),
         },
@@ -308,8 +308,8 @@ CASES = (
         "Theorem 2.1, convex, the printed noise: MB-SGD, smoothed absolute loss",
         ABSOLUTE,
         sgd_convex_printed,
-        {"n": 800, "M": 800, "d": 20, "epsilon": 6.0},
-        {"n": (400, 800, 1600), "M": (400, 800, 1600), "d": (10, 20, 40), "epsilon": (3.0, 6.0, 12.0)},
+        {"n": 400, "M": 400, "d": 20, "epsilon": 6.0},
+        {"n": (200, 400, 800), "M": (200, 400, 800), "d": (10, 20, 40), "epsilon": (3.0, 6.0, 12.0)},
         CONVEX,
         risks=BOTH,
         calibration="theorem-2.1",
@@ -388,5 +388,43 @@ CASES = (
     ),
 )
 
-# Why a slope is neither the theorem's nor its bound's, by the beginning of the case's name and the quantity.
-WHY: dict[tuple[str, str], str] = {}
+# Why a slope holds neither the theorem's exponent nor its bound's, by the beginning of the case's name and the quantity:
+# what was measured besides.
+SOFT = (
+    "Noise pushes a coordinate far beyond its label here: where sqrt(d) / D times the bound is 0.06 and less, the risk is "
+    "0.46 to 0.57 of the bound, where it is 0.2 a third."
+)
+BALL = (
+    "At the end with the most noise the ball limits the risk. With 400 clients instead of 100 the slope over n is "
+    "-1.75 +- 0.03 and the bound's -1.70."
+)
+DRIFT = "The risk rises slowly from 0.69 to 0.74 of the bound as noise falls, which so narrow an interval shows."
+WHY: dict[tuple[str, str], str] = {
+    ("Theorem 2.1, convex: MB-SGD", "d"): (
+        "The theorem's step 1 / (4 beta) binds: four fifths of the risk are there without any noise, and that part has "
+        "the slope 0.48."
+    ),
+    ("Theorem 2.2, strongly convex", "n"): BALL,
+    ("Theorem 2.2, strongly convex", "epsilon"): BALL,
+    ("Theorem D.1, convex", "d"): (
+        "Over d = 80, 160, 320 and 640 the slope is 0.40 +- 0.02: the risk rises from 0.47 of the bound at d = 10 to "
+        "0.59 at 80 and falls to 0.47 at 640. What makes 80 the hardest of this family is open."
+    ),
+    ("Theorem 2.4, convex: AC-SA, absolute loss", "d"): (
+        "What is left without noise, by smoothing and few rounds, grows from a tenth of the risk at d = 10 to over a "
+        "quarter at 80. Over d = 80, 160, 320 and 640 the slope is 0.49 +- 0.02."
+    ),
+    ("Theorem 2.4, convex: AC-SA, hinge loss", "n"): DRIFT,
+    ("Theorem 2.4, convex: AC-SA, hinge loss", "epsilon"): DRIFT,
+    ("Theorem 2.3, strongly convex", "epsilon"): (
+        "Stages are whole: the last, whose noise counts, has 81, 63, 52 and 70 % of the rounds, and the risk is the less "
+        "of the bound the longer it is, 0.46, 0.56, 0.62 and 0.51."
+    ),
+    **{("Theorem 2.1, convex, the printed noise", name): SOFT for name in ("n", "M", "d", "epsilon")},
+    ("Theorem 2.1, convex, M of 128 answer", "M"): "The interval ends 0.003 from the theorem's exponent.",
+    ("Theorem 4.1, convex", "n"): (
+        "At n = 1 the theorem's step 1 / (4 beta) binds, which leaves less noise; at 2 and 4 the noise sets the step."
+    ),
+    ("Theorem 4.1, convex", "d"): SOFT,
+    ("Theorem 4.1, strongly convex", "epsilon"): "The risk rises slowly from 0.09 to 0.11 of the bound.",
+}
