@@ -388,11 +388,11 @@ CASES = (
     ),
 )
 
-# Why a slope holds neither the theorem's exponent nor its bound's, by the beginning of the case's name and the quantity:
-# what was measured besides.
+# Why a slope holds neither the theorem's exponent nor its bound's, as measured besides; by the beginning of the case's
+# name and the quantity.
 SOFT = (
-    "Noise pushes a coordinate far beyond its label here: where sqrt(d) / D times the bound is 0.06 and less, the risk is "
-    "0.46 to 0.57 of the bound, where it is 0.2 a third."
+    "Noise pushes a coordinate beyond its label here: where sqrt(d) / D times the bound is 0.06 and less, the risk is "
+    "0.46 to 0.57 of the bound, and where it is 0.2 a third."
 )
 BALL = (
     "At the end with the most noise the ball limits the risk. With 400 clients instead of 100 the slope over n is "
@@ -417,8 +417,8 @@ WHY: dict[tuple[str, str], str] = {
     ("Theorem 2.4, convex: AC-SA, hinge loss", "n"): DRIFT,
     ("Theorem 2.4, convex: AC-SA, hinge loss", "epsilon"): DRIFT,
     ("Theorem 2.3, strongly convex", "epsilon"): (
-        "Stages are whole: the last, whose noise counts, has 81, 63, 52 and 70 % of the rounds, and the risk is the less "
-        "of the bound the longer it is, 0.46, 0.56, 0.62 and 0.51."
+        "Stages are whole: the last, whose noise counts, has 81, 63, 52 and 70 % of the rounds, and the longer it is the "
+        "less of the bound is the risk, 0.46, 0.56, 0.62 and 0.51."
     ),
     **{("Theorem 2.1, convex, the printed noise", name): SOFT for name in ("n", "M", "d", "epsilon")},
     ("Theorem 2.1, convex, M of 128 answer", "M"): "The interval ends 0.003 from the theorem's exponent.",
