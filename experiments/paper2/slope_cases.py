@@ -417,8 +417,8 @@ WHY: dict[tuple[str, str], str] = {
     ("Theorem 2.4, convex: AC-SA, hinge loss", "n"): DRIFT,
     ("Theorem 2.4, convex: AC-SA, hinge loss", "epsilon"): DRIFT,
     ("Theorem 2.3, strongly convex", "epsilon"): (
-        "Stages are whole: the last, whose noise counts, has 81, 63, 52 and 70 % of the rounds, and the longer it is the "
-        "less of the bound is the risk, 0.46, 0.56, 0.62 and 0.51."
+        "Stages are whole: the last, whose noise counts, has 81, 63, 52 and 70 % of the rounds, and the longer it is "
+        "the less of the bound is the risk, 0.46, 0.56, 0.62 and 0.51."
     ),
     **{("Theorem 2.1, convex, the printed noise", name): SOFT for name in ("n", "M", "d", "epsilon")},
     ("Theorem 2.1, convex, M of 128 answer", "M"): "The interval ends 0.003 from the theorem's exponent.",
