@@ -228,10 +228,10 @@ CASES = (
         "Theorem 2.2, strongly convex: MB-SGD, L2 hinge loss",
         HINGE_L2,
         sgd_envelope_strong,
-        {"n": 200, "M": 100, "d": 20, "epsilon": 0.25},
+        {"n": 200, "M": 400, "d": 20, "epsilon": 0.25},
         {
             "n": (50, 100, 200, 400),
-            "M": (25, 50, 100, 200),
+            "M": (100, 200, 400, 800),
             "d": (5, 10, 20, 40),
             "epsilon": (0.0625, 0.125, 0.25, 0.5),
         },
@@ -391,12 +391,12 @@ CASES = (
 # Why a slope holds neither the theorem's exponent nor its bound's, as measured besides; by the beginning of the case's
 # name and the quantity.
 SOFT = (
-    "Noise is not small beside the labels D / (2 sqrt(d)): where sqrt(d) / D times the bound is 0.06 and less, the risk "
-    "is 0.46 to 0.57 of the bound, and where it is 0.2, 0.35 of it."
+    "Noise is not small beside the labels D / (2 sqrt(d)): where sqrt(d) / D times the bound is 0.06 and less, the "
+    "risk is 0.46 to 0.57 of the bound, and where it is 0.2, 0.35 of it."
 )
 BALL = (
-    "At the end with the most noise the bound is 0.7 to 0.8, twice the largest risk in the ball. With 400 clients instead "
-    "of 100 the slope over n is -1.75 +- 0.03 and the bound's -1.70."
+    "At the end with the most noise the bound is 0.7 to 0.8, twice the largest risk in the ball. With 400 clients "
+    "instead of 100 the slope over n is -1.75 +- 0.03 and the bound's -1.70."
 )
 DRIFT = "The risk rises slowly from 0.69 to 0.74 of the bound as noise falls, which so narrow an interval shows."
 REST = (
