@@ -394,10 +394,6 @@ SOFT = (
     "Noise is not small beside the labels D / (2 sqrt(d)): where sqrt(d) / D times the bound is 0.06 and less, the "
     "risk is 0.46 to 0.57 of the bound, and where it is 0.2, 0.35 of it."
 )
-BALL = (
-    "At the end with the most noise the bound is 0.7 to 0.8, twice the largest risk in the ball. With 400 clients "
-    "instead of 100 the slope over n is -1.75 +- 0.03 and the bound's -1.70."
-)
 DRIFT = "The risk rises slowly from 0.69 to 0.74 of the bound as noise falls, which so narrow an interval shows."
 REST = (
     "The error of sampling is a thirty-fifth of the theorem's L^2 / (mu M n) here, so what is left of the noise counts "
@@ -408,8 +404,6 @@ WHY: dict[tuple[str, str], str] = {
         "The theorem's step 1 / (4 beta) binds: four fifths of the risk are there without any noise, and that part has "
         "the slope 0.48."
     ),
-    ("Theorem 2.2, strongly convex", "n"): BALL,
-    ("Theorem 2.2, strongly convex", "epsilon"): BALL,
     ("Theorem D.1, convex", "d"): (
         "Over d = 80, 160, 320 and 640 the slope is 0.40 +- 0.02: the risk rises from 0.47 of the bound at d = 10 to "
         "0.59 at 80 and falls to 0.47 at 640. What makes 80 the hardest of this family is open."
