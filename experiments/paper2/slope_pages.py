@@ -60,7 +60,7 @@ def note_of(rows: list[dict[str, Any]]) -> str:
     counts = {each: list(of.values()).count(each) for each in ("theorem", "bound", "between", "neither")}
     text = f"Of {len(rows)} slopes {counts['theorem']} hold the theorem's exponent in their 95 % interval, and "
     text += f"{counts['bound']} more that of its bound with the noise that was added and with logarithms. Noise of the "
-    text += "accountant falls more slowly than 1 / epsilon: over the values here as its power 0.8 to 0.9. "
+    text += "accountant falls more slowly than 1 / epsilon: over the values here about as its power 0.9. "
     text += f"{counts['between']} lie between both, as the sum of two terms does. By chance alone one interval in "
     text += "twenty misses. What holds neither:"
     for row in rows:
