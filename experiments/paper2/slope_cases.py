@@ -392,7 +392,8 @@ CASES = (
 # name and the quantity.
 SOFT = (
     "The larger the noise beside the labels D / (2 sqrt(d)), the less of the bound is the risk: at sqrt(d) / D times "
-    "the bound of 0.02 to 0.03, 0.06 and 0.17 it is 0.51 to 0.53, 0.46 to 0.49 and 0.38 of it where noise sets the step."
+    "the bound of 0.02 to 0.03, 0.06 and 0.17 it is 0.51 to 0.53, 0.46 to 0.49 and 0.38 of it where noise sets the "
+    "step."
 )
 STEP = (
     "At {} the theorem's step 1 / (4 beta) binds, which leaves less noise; at the other values the noise sets the step."
