@@ -55,18 +55,6 @@ def some_clients(low: int, high: int) -> Draw:
     return draw
 
 
-def one_record_each(d: int) -> Draw:
-    """One record of each client, drawn anew; data [M, n], numbers 2 j + (0 for +, 1 for -) of records."""
-
-    def draw(key: Key, r: jax.Array, data: jax.Array) -> Drawn:
-        M, n = data.shape
-        chosen = data[jnp.arange(M), jax.random.randint(key, (M,), 0, n)]
-        counts = jnp.zeros(2 * d).at[chosen].add(1.0)
-        return Drawn(counts.reshape(d, 2) / M, float(M))
-
-    return draw
-
-
 def final_models(
     method: NoisyMbSgd | AcSa,
     loss: Loss,

@@ -27,13 +27,18 @@ from numpy.typing import NDArray
 from scipy import stats
 
 import sordino as so
-from experiments.paper2.coordinates import Shares, drawn_shares, true_shares
-from experiments.paper2.exact_rounds import Draw, everybody, final_models, next_records, one_record_each, some_clients
-from experiments.paper2.slope_cases import CASES, DELTA, SPREAD, Case, Chosen, L, Setting, answering
+from experiments.paper2.coordinates import Loss, Shares, drawn_shares, true_shares
+from experiments.paper2.exact_rounds import Draw, everybody, final_models, next_records, some_clients
+from experiments.paper2.slope_cases import BETA, CASES, DELTA, SPREAD, Case, Chosen, L, Setting, answering
 from sordino.algorithms.ac_sa import AcSa
 from sordino.algorithms.noisy_mb_sgd import NoisyMbSgd
 from sordino.experiments.provenance import provenance
+from sordino.planning.record_noise import shuffled_event
+from sordino.privacy.calibration import calibrate, calibrate_gaussian
+from sordino.privacy.events import NonPrivate, Repeated
+from sordino.privacy.sampling import Full, WithoutReplacement
 from sordino.tasks import Population
+from sordino.types import Event, Relation
 
 ROOT = Path(__file__).parents[2]
 RESULT = ROOT / "results/paper2/slopes.json"
@@ -50,7 +55,7 @@ class Measured(NamedTuple):
     q: NDArray[np.float64]
     risks: dict[str, NDArray[np.float64]]  # [problems, seeds]
     rounds: int
-    bound: float
+    bounds: dict[str, float]  # by the name of the risk
 
 
 class Resolved(NamedTuple):
@@ -67,6 +72,9 @@ def _resolved(case: int, setting: tuple[tuple[str, float], ...]) -> Resolved:
     chosen = this.choose(this.loss, s)
     n, M, d = int(s["n"]), int(s["M"]), int(s["d"])
     beta = this.loss.curvature() or chosen.beta or 1.0
+    if this.trust == "shuffle":
+        noise_std = shuffled_noise(s, chosen.rounds)
+        return Resolved(chosen, shuffled_method(this.loss, s, chosen.rounds, beta, noise_std), noise_std)
     method = this.method(lipschitz=L, radius=this.loss.D, mu=this.loss.mu, smoothness=beta, **this.options)
     plan = so.plan(
         method,
@@ -84,25 +92,54 @@ def _resolved(case: int, setting: tuple[tuple[str, float], ...]) -> Resolved:
     return Resolved(chosen, found.method, float(found.rules.numbers.noise_std[0]))
 
 
+def shuffled_noise(setting: Setting, R: int) -> float:
+    """The noise of one record's gradient behind a shuffler, as a plan has it; a plan has a promise for each client too.
+
+    The smaller of what shuffling needs and what the record needs without it.
+    """
+    n, M, epsilon = int(setting["n"]), int(setting["M"]), setting["epsilon"]
+    sampling, relation = WithoutReplacement(1, n) if n > 1 else Full(), Relation.REPLACE_ONE
+
+    def hidden(x: float) -> Event:
+        event = shuffled_event(x, M, sampling, R, DELTA)
+        return Repeated(event, R) if event else NonPrivate()
+
+    alone = calibrate_gaussian(epsilon=epsilon, delta=DELTA, rounds=R, sampling=sampling, relation=relation)
+    shuffled = calibrate(hidden, epsilon=epsilon, delta=DELTA, relation=relation, tolerance=1e-5)
+    return 2 * L * min(alone, shuffled)
+
+
+def shuffled_method(loss: Loss, setting: Setting, R: int, beta: float, noise_std: float) -> NoisyMbSgd:
+    """Algorithm 1 with K = 1 and the step size that a plan would choose."""
+    n, M, d, D, mu = int(setting["n"]), int(setting["M"]), int(setting["d"]), loss.D, loss.mu
+    V2 = (4 * L**2 + d * noise_std**2) / M
+    eta = min(1 / (4 * (beta + mu)), D * math.sqrt(M * n) / (L * R), D / math.sqrt(V2 * R))
+    if mu > 0:
+        eta = min(1 / (4 * (beta + mu)), math.log(max(2.0, (mu * D * R) ** 2 / (2 * V2))) / (mu * R))
+    return so.noisy_mb_sgd(lipschitz=L, radius=D, mu=mu, smoothness=beta, step_size=eta)
+
+
 def resolved(case: Case, setting: Setting) -> Resolved:
     """The plan of a case, with the theorem's rounds and smoothing."""
     return _resolved(CASES.index(case), tuple(sorted(setting.items())))
 
 
-def bound(case: Case, setting: Setting) -> float:
-    """What the theorem bounds the risk by, up to a constant, with the noise that was added and with logarithms.
+def bound(case: Case, setting: Setting, risk: str) -> float:
+    """What the theorem bounds a risk by, up to a constant, with the noise that was added and with logarithms.
 
     Convex D V / sqrt(R); strongly convex V^2 / (mu R), for Algorithm 1 times ln(mu^2 D^2 R^2 / (2 V^2)). V holds the
     noise of the accountant, which falls a little more slowly with epsilon than 1 / epsilon. One pass adds 4 L^2 / M to
-    V^2. The population risk of repeated records has L^2 / (mu M n) or L D / sqrt(M n) beside it.
+    V^2, and beta D^2 / n^2 to the convex bound. The population risk of repeated records has L^2 / (mu M n) or
+    L D / sqrt(M n) beside it.
     """
     n, d, D, mu = int(setting["n"]), int(setting["d"]), case.loss.D, case.loss.mu
     found, M = resolved(case, setting), answering(case, int(setting["M"]))[1].mean
     R = found.chosen.rounds
-    V2 = (d * found.noise_std**2 + (4 * L**2 if case.draws in ("next", "one") else 0.0)) / M
-    again = case.risks[0] == "population" and case.draws != "next"
+    V2 = (d * found.noise_std**2 + (4 * L**2 if case.draws == "next" else 0.0)) / M
+    again = risk == "population" and case.draws != "next"
     if mu == 0:
-        return D * math.sqrt(V2 / R) + (L * D / math.sqrt(M * n) if again else 0.0)
+        optimised = BETA * D**2 / n**2 if case.draws == "next" else 0.0
+        return D * math.sqrt(V2 / R) + optimised + (L * D / math.sqrt(M * n) if again else 0.0)
     log = math.log(max(2.0, (mu * D * R) ** 2 / (2 * V2))) if case.method is so.noisy_mb_sgd else 1.0
     return V2 / (mu * R) * log + (L**2 / (mu * M * n) if again else 0.0)
 
@@ -111,7 +148,7 @@ def problems(case: Case, setting: Setting) -> NDArray[np.float64]:
     """The q of all problems: those near the one whose answer the noise just hides."""
     if case.q is not None:
         return np.array([case.q])
-    middle = 2 * math.sqrt(setting["d"]) * bound(case, setting) / case.loss.D
+    middle = 2 * math.sqrt(setting["d"]) * bound(case, setting, case.risks[0]) / case.loss.D
     most = 1 - SPREAD if case.draws == "next" else 1.0
     inside = (min(most, NEAR * middle) >= GRID) & (middle / NEAR <= GRID)
     return GRID[inside]
@@ -132,11 +169,6 @@ def data_of(case: Case, setting: Setting, q: NDArray[np.float64], seeds: int) ->
         assert case.clients is not None
         data = each(lambda rng, value: drawn_shares(rng, value, d, n, (case.clients,)))
         return some_clients(M // 2, M + M // 2), data, data.mean(2)
-    if case.draws == "one":
-        law = [true_shares(value, d).ravel() for value in q]
-        data = np.array([[rng.choice(2 * d, size=(M, n), p=p) for rng in rngs] for p in law])
-        counts = np.array([[np.bincount(one.ravel(), minlength=2 * d) for one in each] for each in data])
-        return one_record_each(d), data, counts.reshape(len(q), seeds, d, 2) / (M * n)
     if case.risks == ("empirical",):  # the data are as they are: every share is the law's
         data = each(lambda rng, value: true_shares(value, d))
     else:
@@ -154,13 +186,12 @@ def measure(case: Case, setting: Setting, seeds: int) -> Measured:
     """Run all problems and seeds of one setting."""
     q, found, d = problems(case, setting), resolved(case, setting), int(setting["d"])
     draw, data, all_records = data_of(case, setting, q, seeds)
-    kind = np.int32 if data.dtype.kind == "i" else np.float32
     R, beta = found.chosen.rounds, found.chosen.beta
     w = final_models(
         found.method,
         case.loss,
         draw,
-        data.astype(kind),
+        data.astype(np.float32),
         d=d,
         rounds=R,
         noise_std=found.noise_std,
@@ -171,7 +202,7 @@ def measure(case: Case, setting: Setting, seeds: int) -> Measured:
     law = np.array([true_shares(value, d) for value in q])[:, None]
     of = {"empirical": all_records, "population": np.broadcast_to(law, all_records.shape)}
     risks = {name: case.loss.excess(w, of[name], smoothing) for name in case.risks}
-    return Measured(q, risks, R, bound(case, setting))
+    return Measured(q, risks, R, {name: bound(case, setting, name) for name in case.risks})
 
 
 def worst(risk: NDArray[np.float64]) -> float:
@@ -201,11 +232,10 @@ def rows_of(case: Case, quantity: str, seeds: int, made_at: str) -> list[dict[st
     measured = [measure(case, setting, seeds) for setting in settings]
     is_M = quantity == "M"
     x = np.array([answering(case, int(s["M"]))[1].mean if is_M else s[quantity] for s in settings])
-    bounds = [one.bound for one in measured]
-    expected = float(stats.linregress(np.log(x), np.log(bounds)).slope)
     rows = []
     for name in case.risks:
-        risks = [one.risks[name] for one in measured]
+        risks, bounds = [one.risks[name] for one in measured], [one.bounds[name] for one in measured]
+        expected = float(stats.linregress(np.log(x), np.log(bounds)).slope)
         centre, half = slope(x, risks)
         top = [worst(risk) for risk in risks]
         rows.append(
@@ -267,10 +297,10 @@ def main(words: list[str]) -> None:
     made = provenance(command + " --quick" * given.quick, given.commit)
     rows = []
     for case, name in chosen_rows(given.case, given.quantity):
-        rows += rows_of(
-            case, name, QUICK_SEEDS if given.quick else SEEDS if case.q is None else SEEDS_ALONE, made["commit"]
-        )
-        print(json.dumps(rows[-1]), flush=True)
+        seeds = QUICK_SEEDS if given.quick else SEEDS if case.q is None else SEEDS_ALONE
+        found = rows_of(case, name, seeds, made["commit"])
+        rows += found
+        print("\n".join(json.dumps(row) for row in found), flush=True)
         part = {"name": "slopes", "rows": rows, "provenance": made}
         if given.out:
             given.out.write_text(json.dumps(part, indent=1) + "\n")

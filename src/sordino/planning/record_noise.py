@@ -34,7 +34,7 @@ from sordino.privacy.calibration import calibrate, calibrate_gaussian
 from sordino.privacy.events import Approximate, NonPrivate, Pure, Repeated, parts_of, sampled
 from sordino.privacy.gaussian import gaussian_epsilon, gaussian_noise_multiplier
 from sordino.privacy.sampling import Sampling, WithoutReplacement
-from sordino.privacy.shuffle import shuffle_epsilon
+from sordino.privacy.shuffle import Apart, shuffle_epsilon
 from sordino.types import Event, Observer, Relation, Trust, Unit
 
 Costs: TypeAlias = Event | tuple[Event, ...]  # of a round: one event for all clients, or one each
@@ -164,7 +164,7 @@ def _cost_behind_shuffler(plan: Arguments, clients: RecordClients) -> Callable[[
     def better(x: float, sampling: Sampling, delta: float, hidden_among: int) -> Event:
         """Shuffled or not, whichever promises more. Both hold."""
         message = Gaussian(2 * L * x).event(Clip(L / K), REPLACE_ONE, 1, unit=Unit.RECORD)
-        plain, hidden = sampled(message, sampling), shuffled_event(x, hidden_among, sampling, plan.rounds, delta)
+        plain, hidden = sampled(message, sampling), shuffled_event(x, hidden_among, sampling, plan.rounds, delta, K)
         costs = [(epsilon_of(Repeated(e, plan.rounds), delta, REPLACE_ONE), e) for e in (plain, hidden) if e]
         return min(costs, key=lambda cost: cost[0])[1]
 
@@ -201,20 +201,23 @@ def relies_on_shuffler(events: Costs) -> bool:
     return any(isinstance(part, Approximate) for event in several for part in parts_of(event))
 
 
-def shuffled_event(x: float, messages: int, sampling: Sampling, rounds: int, delta: float) -> Event | None:
+def shuffled_event(
+    x: float, messages: int, sampling: Sampling, rounds: int, delta: float, batch: float = 1.0
+) -> Event | None:
     """One round of `messages` shuffled messages, each with Gaussian noise of std x times their largest distance.
 
+    A message is a mean over `batch` records, of which one moves it by 1 / batch of that distance: paper 2, Theorem E.2.
     Half of delta pays for the approximations: that of the shuffled round, delta_s, and within it that of the Gaussian,
     delta_0. None where shuffling certifies nothing.
     """
     q = sampling.sampling_prob if isinstance(sampling, WithoutReplacement) else 1.0
     delta_s = min(delta / (2 * q * rounds), 0.1)
     delta_0 = delta_s / (8 * messages)
-    eps_0 = gaussian_epsilon(1 / x, delta_0)
-    if eps_0 <= 0 or eps_0 > 50:
+    eps_0, eps_1 = gaussian_epsilon(1 / (x * batch), delta_0), gaussian_epsilon(1 / x, delta_0)
+    if eps_0 <= 0 or eps_1 > 50:
         return None
     try:
-        eps_s = shuffle_epsilon(eps_0, messages, delta_s, delta_0)
+        eps_s = shuffle_epsilon(eps_0, messages, delta_s, delta_0, apart=Apart(max(eps_0, eps_1), delta_0))
     except Refused:
         return None
     return sampled(Approximate(Pure(eps_s), delta_s, unit=Unit.RECORD, relation=REPLACE_ONE), sampling)
