@@ -6,7 +6,9 @@ Python callers can also catch it as the `ValueError` that it is. Limits that sev
 
 from __future__ import annotations
 
+import difflib
 import operator
+from collections.abc import Iterable
 from enum import Enum
 from functools import partial
 from typing import Any
@@ -70,6 +72,27 @@ def require(condition: bool, field: str, value: Any, remedy: str) -> None:
     """Raise `InvalidInput` unless the condition holds."""
     if not condition:
         raise InvalidInput(field, value, remedy)
+
+
+def near_misses(given: object, known: Iterable[str], most: int = 3) -> list[str]:
+    """The known names that a misspelt one may stand for, the nearest first."""
+    word = str(given).lower()
+    spelt = {name.lower(): name for name in known}
+    return [spelt[name] for name in difflib.get_close_matches(word, spelt, n=most, cutoff=0.7)]
+
+
+def use_one_of(given: object, known: Iterable[str]) -> str:
+    """The remedy for a name that is not known: all known names, after a near miss the one that was probably meant."""
+    names = list(known)
+    near = near_misses(given, names, most=1)
+    return f"{f'did you mean {near[0]}? ' if near else ''}use one of {', '.join(names)}"
+
+
+def require_known(field: str, value: Any, known: Iterable[str]) -> None:
+    """Raise `InvalidInput` unless the value is one of the known names."""
+    names = list(known)
+    if value not in names:
+        raise InvalidInput(field, value, use_one_of(value, names))
 
 
 def require_count(value: Any, field: str, remedy: str = "must be a whole number, at least 1") -> None:

@@ -74,7 +74,7 @@ def test_everything_that_can_be_given_has_a_help_text():
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["run", "cfg.toml", "--runs", "cfg.toml"], "runs = 'cfg.toml': cannot be a folder here (File exists)"),
+        (["run", "cfg.toml", "--runs", "cfg.toml"], "runs = 'cfg.toml': cannot be a folder here (it is a file)"),
         (["run", "cfg.toml", "--name", ""], "name = '': must be the name of a folder"),
         (["run", "cfg.toml", "--name", ".."], "name = '..': must be the name of a folder"),
         (["run", "cfg.toml", "--name", "a/b"], "name = 'a/b': must be the name of a folder"),
@@ -82,6 +82,11 @@ def test_everything_that_can_be_given_has_a_help_text():
         (["run", "cfg.toml", "--name", "never", "--resume"], "resume = 'runs/never': nothing has been run here"),
         (["compare", "cfg.toml", "other.toml", "--out", "cfg.toml"], "out = 'cfg.toml': cannot be a folder here"),
         (["compare", "cfg.toml", "other.toml", "--points", "0"], "points = 0: must be at least 1"),
+        (
+            ["compare", "cfg.toml", "other.toml", "--unequal", "--best", "accurracy-last-5"],
+            "best = 'accurracy-last-5': did you mean accuracy-last-5? use one of ",
+        ),
+        (["demo", "--picture", "never/x.png"], "picture = 'never/x.png': there is no folder never: make it"),
         (["compare", "cfg.toml", "other.toml", "--held-out-seed", "-1"], "--held-out-seed"),
         (["compare", "cfg.toml", "other.toml", "--held-out", "1.5"], "held-out = 1.5: must lie in (0, 1)"),
         (["plan", "cfg.toml", "--set", "algorithm.local_lr={grid=[0.1, 0.1]}"], "0.1 stands there twice"),
@@ -106,11 +111,11 @@ def test_everything_that_can_be_given_has_a_help_text():
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
 )
 def test_refused_in_one_line_before_anything_is_computed(run, config, tmp_path, options, says):
-    before = sorted(path for path in tmp_path.rglob("*") if path.is_file())
+    before = sorted(tmp_path.rglob("*"))
     said = run(*options, code=2).stderr
     assert says in said
     assert len(said.splitlines()) == 1
-    assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == before
+    assert sorted(tmp_path.rglob("*")) == before  # no empty folder either
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")

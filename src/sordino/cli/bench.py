@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from sordino.cli.output import Json, print_json, require_folder, show
+from sordino.cli.output import Json, print_json, show
 from sordino.cli.progress import working
 from sordino.errors import LARGEST_SEED
+from sordino.files import require_folder
 
 
 def bench_command(
@@ -63,6 +64,7 @@ def _keep(folder: Path | None, rows: list[dict[str, object]]) -> None:
     if folder is not None:
         from sordino.report.speed import add_to_history
 
+        folder.mkdir(parents=True, exist_ok=True)
         add_to_history(folder, rows)
 
 

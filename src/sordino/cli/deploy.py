@@ -259,7 +259,7 @@ def _resumable(found: ServerPlace, name: str) -> Iterator[None]:
         print(f"study {name} is stopped; go on with: {resume}", file=sys.stderr)
         raise typer.Exit(1) from None
     except TooFewReplies as error:
-        print(f"error: {error}\ngo on with: {resume}", file=sys.stderr)
+        print(f"error: {error}" + f"\ngo on with: {resume}" * error.resumable, file=sys.stderr)
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
         begun = name in [folder.name for folder in found.studies()]

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sordino.cli.output import Json, Set, print_json, print_rows, require_folder, show
+from sordino.cli.output import Json, Set, print_json, print_rows, show
 from sordino.cli.progress import points_progress
 from sordino.errors import InvalidInput, require
+from sordino.files import require_folder
 
 if TYPE_CHECKING:
     from sordino.experiments.specs import Spec

@@ -18,7 +18,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, create_model
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
-from sordino.errors import LARGEST_SEED, MOST_ROUNDS, NO_SUCH_SEED, require
+from sordino.errors import LARGEST_SEED, MOST_ROUNDS, NO_SUCH_SEED, require, use_one_of
 
 Factory = Callable[..., Any]
 TOML_TYPES = (bool, int, float, str, list, dict, NoneType)
@@ -60,7 +60,7 @@ def _one_of(registry: Literal["methods", "mechanisms"]) -> AfterValidator:
     def check(value: str | None) -> str | None:
         names = registries()._asdict()[registry]
         if value is not None and value not in names:
-            raise PydanticCustomError("name", "use one of " + ", ".join(names))
+            raise PydanticCustomError("name", "{remedy}", {"remedy": use_one_of(value, names)})
         return value
 
     return AfterValidator(check)

@@ -72,7 +72,7 @@ class ServerPlace(_Place):
     @property
     def public_key(self) -> VerifyingKey:
         """The server's own."""
-        return read_verifying_key(self.folder / f"{self.settings.key}.pub")
+        return read_verifying_key(self.folder / f"{self.settings.key}.pub", field=self.settings.place("", "key"))
 
     @property
     def node_keys(self) -> dict[str, Path]:
