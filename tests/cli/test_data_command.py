@@ -53,7 +53,7 @@ def test_list_says_where(data, nothing_here):
 def test_fetch(data, nothing_here):
     assert data("fetch", "digits").stdout == "digits: embedded, nothing to fetch\n"
     refusal = data("fetch", "mist", code=2).stderr
-    assert "'mist': unknown: use one of mnist" in refusal
+    assert "'mist': unknown: did you mean mnist? use one of mnist" in refusal
     assert len(refusal.strip().splitlines()) == 1
 
 

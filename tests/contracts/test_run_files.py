@@ -102,9 +102,12 @@ def test_a_number_of_adaptive_clip_is_found_in_its_table(write):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ("privacy.epsilon=nan", "cfg.toml, --set: [privacy] epsilon = nan: must lie in"),
-        ("privacy.epsilon=-nan", "cfg.toml, --set: [privacy] epsilon = nan: must lie in"),
-        ("privacy.epsilon=[nan]", "cfg.toml, --set: [privacy] epsilon = (nan,): one number a client"),
+        ("privacy.epsilon=nan", "cfg.toml, --set: [privacy] epsilon = nan: must be positive"),
+        ("privacy.epsilon=-nan", "cfg.toml, --set: [privacy] epsilon = nan: must be positive"),
+        ("privacy.epsilon=[nan]", "cfg.toml, --set: [privacy] epsilon = [nan]: must be positive"),
+        ("privacy.epsilon=0", "cfg.toml, --set: [privacy] epsilon = 0: must be positive"),
+        ("privacy.epsilon=-1", "cfg.toml, --set: [privacy] epsilon = -1: must be positive"),
+        ("privacy.epsilon=[]", "cfg.toml, --set: [privacy] epsilon = []: give one number, or one for each client"),
         ("bound.clip={ grid = [nan] }", "holds 1 runs, not one"),
         ("bound.clip=nan", "cfg.toml, --set: [bound] clip = nan: a norm bound"),
         ("algorithm.local_lr=nan", "cfg.toml, --set: [algorithm] local_lr = nan: must be positive and finite"),

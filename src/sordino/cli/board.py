@@ -66,7 +66,7 @@ def board_command(
     from sordino.report.board import board_app
     from sordino.report.hosts import is_address, is_loopback
 
-    require(folder.is_dir(), "folder", str(folder), "is no folder: give the folder of all runs")
+    require(folder.is_dir(), "folder", str(folder), "is not a folder: give the folder of all runs")
     require(0 <= port < 2**16, "port", port, "must lie between 0 and 65535")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)

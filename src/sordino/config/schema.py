@@ -66,6 +66,15 @@ def _one_of(registry: Literal["methods", "mechanisms"]) -> AfterValidator:
     return AfterValidator(check)
 
 
+def _positive(value: float | list[float] | None) -> float | list[float] | None:
+    """Refuse an epsilon that no noise gives, and no numbers at all."""
+    if value == []:
+        raise PydanticCustomError("empty", "give one number, or one for each client")
+    if value is not None and not all(each > 0 for each in (value if isinstance(value, list) else [value])):
+        raise PydanticCustomError("range", "must be positive")
+    return value
+
+
 AnySection = TypeVar("AnySection", bound="Section")
 AT_LEAST_1 = _within(1, float("inf"), "must be at least 1")
 
@@ -104,7 +113,8 @@ class PrivacySection(Section):
 
     trust: str = "central"
     mechanism: Annotated[str | None, _one_of("mechanisms")] = None
-    epsilon: float | list[float] | None = None  # a list has one for each client (methods that protect records)
+    # A list has one for each client (methods that protect records).
+    epsilon: Annotated[float | list[float] | None, AfterValidator(_positive)] = None
     delta: float | list[float] | None = None
     relation: str | None = None
 

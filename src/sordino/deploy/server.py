@@ -49,7 +49,7 @@ class Facts(NamedTuple):
             raise WireError(Reason.WRONG_REPLY, "facts that cannot be read") from None
         numbers = (*facts.shape, facts.classes, *([] if facts.records is None else [facts.records]))
         if not all(type(each) is int and 0 < each < LARGEST_FACT for each in numbers):
-            raise WireError(Reason.WRONG_REPLY, "facts that are no whole numbers")
+            raise WireError(Reason.WRONG_REPLY, "facts that are not whole numbers")
         return facts
 
 

@@ -229,7 +229,7 @@ def verify(envelope: object, key: VerifyingKey, predicate_type: str) -> Json:
         stated = None
     kinds = (payload_type, stated.get("_type"), stated.get("predicateType")) if isinstance(stated, dict) else ()
     if kinds != (PAYLOAD_TYPE, STATEMENT_TYPE, predicate_type) or not isinstance(stated.get("predicate"), dict):
-        raise SignatureError("other-statement", f"is no statement of type {predicate_type}; sign again")
+        raise SignatureError("other-statement", f"is not a statement of type {predicate_type}; sign again")
     return dict(stated)
 
 

@@ -53,7 +53,7 @@ class Listed:
 
 def list_runs(folder: Path, *, public: bool = False) -> list[Listed]:
     """What a folder of runs holds, by name; with `public`, without figures that no guarantee covers."""
-    require(folder.is_dir(), "folder", str(folder), "is no folder: give the folder of all runs")
+    require(folder.is_dir(), "folder", str(folder), "is not a folder: give the folder of all runs")
     return [listed_run(each, public=public) for each in run_folders(folder)]
 
 
