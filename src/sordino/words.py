@@ -85,7 +85,7 @@ class Draws(_Word):
 class Sampler(_Word):
     """Where noise on a sum comes from."""
 
-    LATTICE = "lattice"  # integers of a proven law
+    LATTICE = "lattice"  # integers from a proven distribution
     FLOAT32 = "float32"  # normals in float32
 
 
