@@ -18,7 +18,7 @@ def bench_command(
         str | None,
         typer.Option(
             help="w1: logistic regression, many clients; w2: small CNN, many clients; w3: MLP bound by matrix "
-            "products; tiny: rounds of ten clients. Default: all of them, one process each."
+            "products; tiny: ten clients. Default: all of them, one process each."
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the random records.", min=0, max=LARGEST_SEED)] = 0,
@@ -41,7 +41,7 @@ def bench_command(
         with working(f"measuring {workload}"):
             result = _measured(workload, seed)
         _keep(keep, [result])
-        show(f"One round of {result['what']}", result, as_json=json)
+        show(f"One round, {result['what']}", result, as_json=json)
         return
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
@@ -57,7 +57,7 @@ def bench_command(
         print_json({"workloads": rows})
         return
     for row in rows:
-        show(f"One round of {row['what']}", row)
+        show(f"One round, {row['what']}", row)
 
 
 def _keep(folder: Path | None, rows: list[dict[str, object]]) -> None:
