@@ -11,6 +11,8 @@ from typing import BinaryIO, Self
 
 from filelock import FileLock, Timeout
 
+from sordino.errors import require
+
 
 def cache_folder() -> Path:
     """Where downloads and compiled programs are kept."""
@@ -55,6 +57,17 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def require_folder(field: str, path: Path) -> None:
+    """Refuse a folder that cannot be made, or not be written to, before anything is computed; nothing is made yet."""
+    place = path.absolute()
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    there = "it is a file" if place == path.absolute() else f"{place} is a file"
+    require(place.is_dir(), field, str(path), f"cannot be a folder here ({there}): choose another")
+    writable = os.access(place, os.W_OK | os.X_OK)
+    require(writable, field, str(path), "cannot be written to: choose another folder")
 
 
 class HeldOpen:

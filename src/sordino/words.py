@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Self
 
-from sordino.errors import InvalidInput
+from sordino.errors import InvalidInput, use_one_of
 
 
 class _Word(StrEnum):
@@ -18,7 +18,7 @@ class _Word(StrEnum):
         for member in cls:
             if word == member.value.replace(" ", "-"):
                 return member
-        raise InvalidInput(cls.__name__.lower(), text, "use one of " + ", ".join(cls))
+        raise InvalidInput(cls.__name__.lower(), text, use_one_of(text, cls))
 
 
 class Unit(_Word):
@@ -85,7 +85,7 @@ class Draws(_Word):
 class Sampler(_Word):
     """Where noise on a sum comes from."""
 
-    LATTICE = "lattice"  # integers of a proven law
+    LATTICE = "lattice"  # integers from a proven distribution
     FLOAT32 = "float32"  # normals in float32
 
 

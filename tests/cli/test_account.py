@@ -167,7 +167,7 @@ def test_compose(run, account, tmp_path: Path):
         ("acount", "Use one of"),
         ("account compose nowhere.toml", "nowhere.toml"),
         ("certify nowhere", "run = 'nowhere': there is no run here: check the path"),
-        ("certify README.md", "run = 'README.md': is no ledger"),
+        ("certify README.md", "run = 'README.md': is not a ledger"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(run, arguments, words):

@@ -53,7 +53,7 @@ def test_list_says_where(data, nothing_here):
 def test_fetch(data, nothing_here):
     assert data("fetch", "digits").stdout == "digits: embedded, nothing to fetch\n"
     refusal = data("fetch", "mist", code=2).stderr
-    assert "'mist': unknown: use one of mnist" in refusal
+    assert "'mist': unknown: did you mean mnist? use one of mnist" in refusal
     assert len(refusal.strip().splitlines()) == 1
 
 
@@ -111,6 +111,8 @@ def test_info_of_ones_own(data, tmp_path):
         ("info digits --clients 5 --plot /nowhere/x.png", "could not be written"),
         ("info digits --clients 5 --plot x.wrong", "could not be written"),
         ("info digits --clients 5000", "digits has 1438 records"),
+        ("info digits --clients 0", "clients = 0: "),
+        ("convert digits never --clients 0", "clients = 0: "),
         ("info digits --partition shards:2", "clients = None: give the number"),
         ("info nothing", "unknown: use one of"),
     ],
@@ -119,3 +121,13 @@ def test_mistakes_are_one_line(data, arguments, message):
     refusal = data(*arguments.split(), code=2).stderr
     assert message in refusal
     assert len(refusal.strip().splitlines()) == 1
+
+
+def test_a_seed_of_0_takes_the_place_of_the_run_files(data, tmp_path):
+    (tmp_path / "cfg.toml").write_text(
+        '[task]\nname = "digits"\nclients = 5\npartition = "dirichlet:1"\npartition_seed = 3\n'
+        '[algorithm]\nname = "fedavg"\nlocal_steps = 1\nlocal_lr = 0.1\n[run]\nrounds = 1\n'
+    )
+    told = ["info", str(tmp_path / "cfg.toml"), "--json"]
+    assert json.loads(data(*told).stdout)["seed"] == 3
+    assert json.loads(data(*told, "--seed", "0").stdout)["seed"] == 0

@@ -243,7 +243,7 @@ def test_a_study_whose_process_is_gone_is_interrupted(run: Any, copy: Path) -> N
 
 
 def test_stop_asks_those_that_run(run: Any, copy: Path) -> None:
-    run("deploy", "stop", str(copy))
+    assert "Ctrl-C in its terminal ends `deploy up`" in run("deploy", "stop", str(copy)).stdout
     assert not (trial(copy) / STOP).exists()
     told(copy, state="running", process=os.getpid())
     run("deploy", "stop", str(copy), "trial")

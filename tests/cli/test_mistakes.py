@@ -74,7 +74,7 @@ def test_everything_that_can_be_given_has_a_help_text():
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["run", "cfg.toml", "--runs", "cfg.toml"], "runs = 'cfg.toml': cannot be a folder here (File exists)"),
+        (["run", "cfg.toml", "--runs", "cfg.toml"], "runs = 'cfg.toml': cannot be a folder here (it is a file)"),
         (["run", "cfg.toml", "--name", ""], "name = '': must be the name of a folder"),
         (["run", "cfg.toml", "--name", ".."], "name = '..': must be the name of a folder"),
         (["run", "cfg.toml", "--name", "a/b"], "name = 'a/b': must be the name of a folder"),
@@ -82,9 +82,14 @@ def test_everything_that_can_be_given_has_a_help_text():
         (["run", "cfg.toml", "--name", "never", "--resume"], "resume = 'runs/never': nothing has been run here"),
         (["compare", "cfg.toml", "other.toml", "--out", "cfg.toml"], "out = 'cfg.toml': cannot be a folder here"),
         (["compare", "cfg.toml", "other.toml", "--points", "0"], "points = 0: must be at least 1"),
+        (
+            ["compare", "cfg.toml", "other.toml", "--unequal", "--best", "accurracy-last-5"],
+            "best = 'accurracy-last-5': did you mean accuracy-last-5? use one of ",
+        ),
+        (["demo", "--picture", "never/x.png"], "picture = 'never/x.png': there is no folder never: make it"),
         (["compare", "cfg.toml", "other.toml", "--held-out-seed", "-1"], "--held-out-seed"),
         (["compare", "cfg.toml", "other.toml", "--held-out", "1.5"], "held-out = 1.5: must lie in (0, 1)"),
-        (["plan", "cfg.toml", "--set", "algorithm.local_lr={grid=[0.1, 0.1]}"], "0.1 stands there twice"),
+        (["plan", "cfg.toml", "--set", "algorithm.local_lr={grid=[0.1, 0.1]}"], "0.1 appears twice"),
         (["plan", "cfg.toml", "--set", "run.cohort=0.2"], "[run] cohort = 0.2: must be text, in quotes"),
         (
             ["plan", "cfg.toml", "--set", "run.rounds=many"],
@@ -100,17 +105,27 @@ def test_everything_that_can_be_given_has_a_help_text():
         (["audit", "cfg.toml", "--trials", "99999999999999"], "--trials"),
         (["bench", "--workload", "w1", "--seed", "99999999999999999999"], "--seed"),
         (["reproduce", "paper4-example1", "--out", "cfg.toml"], "out = 'cfg.toml': cannot be a folder here"),
+        (["reproduce"], "NAME is missing: say which table or figure; `sordino reproduce --list` shows them"),
+        (["reproduce", "paper3-table1-fashion-mnits"], "did you mean paper3-table1-fashion-mnist or "),
+        (["reproduce", "paper3"], "did you mean paper3-section-5-3 or "),
+        (["rules", "paper4-theorem-11"], "did you mean paper4-theorem-1 or "),
+        (["rules", "nothing"], "name = 'nothing': there is none of this name: `sordino rules` lists all"),
+        (["rules", "paper4-theorem-1", "alpha=x"], "alpha = 'x': must be a finite number"),
+        (["rules", "paper4-theorem-1", "alfa=1"], "alfa = 1: did you mean alpha? paper4-theorem-1 takes "),
+        (["plan", "cfg.toml", "--set", "task.name=digitz"], "'digitz': unknown: did you mean digits? use one of "),
+        (["plan", "cfg.toml", "--set", "algorithm.local_step=1"], "did you mean local_steps? use one of "),
+        (["plan", "cfg.toml", "--set", "bounds.clip=1"], "[bounds] = {'clip': 1}: is not known; did you mean bound? "),
         (["account", "shuffle", "--eps0", "1", "--n", "999999999999", "--delta", "1e-5"], "--n"),
         (["account", "tdl", "--m", "999999999999", "--alpha", "1/6", "--shift", "2", "--epsilon", "1"], "memory"),
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
 )
 def test_refused_in_one_line_before_anything_is_computed(run, config, tmp_path, options, says):
-    before = sorted(path for path in tmp_path.rglob("*") if path.is_file())
+    before = sorted(tmp_path.rglob("*"))
     said = run(*options, code=2).stderr
     assert says in said
     assert len(said.splitlines()) == 1
-    assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == before
+    assert sorted(tmp_path.rglob("*")) == before  # no empty folder either
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")

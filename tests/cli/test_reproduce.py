@@ -87,12 +87,22 @@ def test_the_list_says_what_each_needs(run):
     assert entry["minutes on a GPU"] == "1"  # timed
 
 
-@pytest.mark.parametrize("name", ["paper3-table9", "table1", "paper12-table1", "paper3-../paper0/table2"])
-def test_an_unknown_name_is_answered_with_the_known_ones(run, name):
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("paper3-table1-fashion-mnits", "did you mean paper3-table1-fashion-mnist or "),
+        ("paper3-table9", "did you mean paper3-"),
+        ("table1", "paper3-table1-fashion-mnist"),
+        ("paper12-table1", "did you mean paper1-table4 or "),
+        ("paper3-../paper0/table2", "paper3-table1-fashion-mnist"),
+        ("nothing", "there is none of this name: `sordino reproduce --list` shows all"),
+    ],
+)
+def test_an_unknown_name_is_answered_with_those_that_are_near(run, name, meant):
     said = run("reproduce", name, code=2).stderr
     assert name in said
-    assert "paper3-table1-fashion-mnist" in said
-    assert said.count("\n") == 1
+    assert meant in said
+    assert len(said.splitlines()) == 1
 
 
 def test_no_name_points_to_the_list(run):
@@ -193,7 +203,7 @@ def test_a_figure_none_of_whose_lines_is_there_is_left_out(run, papers, tmp_path
     ("options", "says"),
     [
         (["--only", "none"], "matches no cell; there are 'C = 40, clip', 'C = 50, clip'"),
-        (["--only", "("], "is no regular expression"),
+        (["--only", "("], "is not a regular expression"),
         (["--set", "run.round=3"], "[run] round = 3: is not known"),
         (["--set", "run.seed=7"], "set = 'run.seed=7': seeds and evaluations are the spec's"),
         (["--minutes", "0"], "minutes = 0.0: must be above 0"),

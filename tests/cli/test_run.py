@@ -291,7 +291,11 @@ def test_a_run_that_diverges_ends_in_words(run, config, tmp_path):
 
 MISTAKES = {
     "unknown key": ("local_steps = 2", "local_stepz = 2", ["[algorithm]", "is not known", "local_steps"]),
-    "another unknown key": ("clip = 1.0", "clip = 1.0\nnorm = 2.0", [":14:", "[bound] norm", "is not known; use clip"]),
+    "another unknown key": (
+        "clip = 1.0",
+        "clip = 1.0\nnorm = 2.0",
+        [":14:", "[bound] norm", "is not known; use one of clip"],
+    ),
     "unknown section": ("[bound]", "[bounds]", ["[bounds]", "is not known", "bound, privacy"]),
     "cohort too large": ('"full"', '"fixed:99999"', [":21:", "[run] cohort", "only 20 clients"]),
     "unknown cohort": ('"full"', '"some"', [":21:", "[run] cohort", "poisson:Q"]),

@@ -303,7 +303,9 @@ def test_every_published_file_has_a_checksum_and_a_source():
 
 
 def test_unknown_names_and_options():
-    with pytest.raises(InvalidInput, match=r"'mist': unknown: use one of mnist, .*digits, csv:FILE, .*hf:NAME"):
+    with pytest.raises(
+        InvalidInput, match=r"'mist': unknown: did you mean mnist\? use one of mnist, .*digits, csv:FILE, .*hf:NAME"
+    ):
         load("mist")
     with pytest.raises(InvalidInput, match="stride = 3: digits takes standardize"):
         load("digits", stride=3)
@@ -502,8 +504,12 @@ def test_csv_errors_name_row_column_and_remedy(tmp_path, text, message):
 
 
 def test_csv_that_is_not_there(tmp_path):
-    with pytest.raises(InvalidInput, match="no such file: give a CSV file with columns client, label"):
+    with pytest.raises(InvalidInput, match="no such file: check the path"):
         load(f"csv:{tmp_path / 'absent.csv'}")
+    with pytest.raises(InvalidInput, match="is a folder: give a CSV file"):
+        load(f"csv:{tmp_path}")
+    with pytest.raises(InvalidInput, match="is a folder: give a Parquet file"):
+        load(f"parquet:{tmp_path}")
 
 
 class Split(dict):

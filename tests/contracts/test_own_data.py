@@ -514,3 +514,29 @@ def test_a_constant_for_missing_values_lies_within_its_range():
     told = {"clients": 2, "classes": 2, "test_share": 0.5, "ranges": {"age": [18, 100]}}
     with pytest.raises(InvalidInput, match=r"missing.age = 5000.*outside of its range"):
         so.task(frame, missing={"age": 5000}, **told)
+
+
+def test_a_misspelt_argument_is_named_with_the_one_that_was_meant():
+    with pytest.raises(InvalidInput) as error:
+        so.task(np.zeros((3000, 2)), np.zeros(3000, int), client=np.arange(3000).reshape(-1, 1))
+    said = str(error.value)
+    assert "did you mean clients? " in said
+    assert "\n" not in said
+    assert len(said) < 500
+    with pytest.raises(InvalidInput, match=r"^local_step = 1: did you mean local_steps\? fedavg takes "):
+        so.fedavg(local_step=1, local_lr=0.1)
+    for wrong in (2.5, float("nan"), True, "3"):
+        with pytest.raises(InvalidInput, match=r"^clients = .*: must be a whole number, at least 1"):
+            so.task(X, Y, clients=wrong)
+    assert so.task(X, Y, clients=np.int64(3), test_share=0.2).clients == 3
+
+
+def test_what_is_refused_is_not_warned_of_too():
+    frame = pyarrow.table({"age": [150.0, 30.0, 40.0, 50.0], "label": [0, 1, 0, 1]})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", SordinoWarning)
+        for share in (1.0, -0.2):
+            with pytest.raises(InvalidInput, match=r"^test_share"):
+                so.task(frame, clients=2, classes=2, ranges={"age": [0, 100]}, test_share=share)
+    with pytest.warns(SordinoWarning, match="Do not widen a range because of this warning"):
+        so.task(frame, clients=1, classes=2, ranges={"age": [0, 100]}, test_share=0.5)

@@ -76,14 +76,16 @@ def test_a_listed_bounder_is_a_key_of_bound(write, monkeypatch, factory, value, 
 def test_a_listed_bounder_is_named_in_what_is_said(write, monkeypatch):
     monkeypatch.setitem(BOUNDERS, "half_clip", half_clip)
     *usual, mine = BOUNDERS
-    assert f"use {', '.join(usual)}, {mine}" in complaint(write(), "bound.klip=1")
+    assert f"use one of {', '.join(usual)}, {mine}" in complaint(write(), "bound.klip=1")
     assert f"give one of {', '.join(usual)} and {mine}" in complaint(write(), "bound.half_clip=1.0")
     assert "[bound] half_clip = 'x': must be a number" in complaint(write(("clip = 1.0", 'half_clip = "x"')))
 
 
 def test_the_bounders_of_the_package_are_said_in_the_usual_order(write):
     said = complaint(write(), "bound.klip=1")
-    assert said == f"cfg.toml, --set: [bound] klip = 1: is not known; use {', '.join(BOUNDERS)}"
+    assert (
+        said == f"cfg.toml, --set: [bound] klip = 1: is not known; did you mean clip? use one of {', '.join(BOUNDERS)}"
+    )
     *names, last = BOUNDERS
     two = f"give one of {', '.join(names)} and {last}"
     assert complaint(write(), "bound.normalize=2.0") == f"cfg.toml: bound = {{'clip': 1.0, 'normalize': 2.0}}: {two}"
@@ -100,9 +102,12 @@ def test_a_number_of_adaptive_clip_is_found_in_its_table(write):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ("privacy.epsilon=nan", "cfg.toml, --set: [privacy] epsilon = nan: must lie in"),
-        ("privacy.epsilon=-nan", "cfg.toml, --set: [privacy] epsilon = nan: must lie in"),
-        ("privacy.epsilon=[nan]", "cfg.toml, --set: [privacy] epsilon = (nan,): one number a client"),
+        ("privacy.epsilon=nan", "cfg.toml, --set: [privacy] epsilon = nan: must be positive"),
+        ("privacy.epsilon=-nan", "cfg.toml, --set: [privacy] epsilon = nan: must be positive"),
+        ("privacy.epsilon=[nan]", "cfg.toml, --set: [privacy] epsilon = [nan]: must be positive"),
+        ("privacy.epsilon=0", "cfg.toml, --set: [privacy] epsilon = 0: must be positive"),
+        ("privacy.epsilon=-1", "cfg.toml, --set: [privacy] epsilon = -1: must be positive"),
+        ("privacy.epsilon=[]", "cfg.toml, --set: [privacy] epsilon = []: give one number, or one for each client"),
         ("bound.clip={ grid = [nan] }", "holds 1 runs, not one"),
         ("bound.clip=nan", "cfg.toml, --set: [bound] clip = nan: a norm bound"),
         ("algorithm.local_lr=nan", "cfg.toml, --set: [algorithm] local_lr = nan: must be positive and finite"),
@@ -245,8 +250,11 @@ def test_a_mechanism_brings_its_options(write):
         (["levels=4"], "[privacy] levels = 4: is an option of qtdl and binomial"),
         (["mechanism=privunit", "levels=4"], "[privacy] levels = 4: is an option of qtdl and binomial"),
         (["mechanism=qtdl", "gamma=x"], "[privacy] gamma = 'x': is an option of privunit"),
-        (["mechanism=gausian", "levels=4"], "[privacy] mechanism = 'gausian': use one of gaussian, "),
-        (["level=4"], "[privacy] level = 4: is not known; use trust, mechanism, epsilon, "),
+        (
+            ["mechanism=gausian", "levels=4"],
+            "[privacy] mechanism = 'gausian': did you mean gaussian? use one of gaussian, ",
+        ),
+        (["level=4"], "[privacy] level = 4: is not known; use one of trust, mechanism, epsilon, "),
     ],
     ids=str,
 )
@@ -255,7 +263,7 @@ def test_options_of_another_mechanism_are_refused(write, changes, says):
 
 
 def test_the_name_of_a_method_is_looked_at_before_its_options(write):
-    assert "[algorithm] name = 'fedavgg': use one of accelerated_mb_sgd, " in complaint(
+    assert "[algorithm] name = 'fedavgg': did you mean fedavg? use one of accelerated_mb_sgd, " in complaint(
         write(), "algorithm.name=fedavgg"
     )
 

@@ -247,3 +247,14 @@ def test_a_run_file_that_cannot_be_deployed_leaves_its_name_free(tmp_path: Path)
         clinics.run(LOCAL.replace("rounds = 3", 'rounds = 3\ncohort = "poisson:0.5"'))
     assert clinics.run(LOCAL).done == 3
     clinics.close()
+
+
+def test_a_plan_beyond_the_budgets_is_for_a_new_study(tmp_path: Path) -> None:
+    """The plan of a study is fixed: it would be refused again."""
+    clinics = Clinics(tmp_path, epsilon=7.9, **CLIENTS)
+    clinics.open_all()
+    with pytest.raises(TooFewReplies, match=r"BUDGET.*start a new study, under another --name") as error:
+        clinics.run(LOCAL)
+    assert not error.value.resumable
+    assert "resume" not in str(error.value)
+    clinics.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 
 from sordino.data import load
-from sordino.deploy.records import read_records
+from sordino.deploy.node import Node
+from sordino.deploy.records import node_records, read_records, server_records
 from sordino.deploy.settings import DataSection, read_node_file, read_server_file
 from sordino.errors import InvalidInput
 from sordino.types import Relation, Unit
@@ -89,13 +91,24 @@ NODE_MISTAKES = [
     ('methods = ["fedavg"]', 'methods = ["fedavg"]\nmost_studies = 0', "accept.most_studies", "0"),
     ('methods = ["fedavg"]', 'methods = ["fedavg"]\npause = -1', "accept.pause", "-1"),
     ("[accept]", '[protect]\nunit = "hospital"\n[accept]', "unit", "hospital"),
-    ("[accept]", '[protect]\nrelation = "cousins"\n[accept]', "relation", "cousins"),
+    ("[accept]", '[protect]\nrelation = "cousins"\n[accept]', "protect.relation", "cousins"),
+    ("[accept]", '[protect]\nrelation = "add-remove"\n[accept]', "protect.relation", "add-remove"),  # of a record
+    ('methods = ["fedavg"]', 'methods = ["fedavgg"]', "accept.methods", "fedavgg"),
+    ('methods = ["fedavg"]', "methods = []", "accept.methods", "[]"),
+    ('methods = ["fedavg"]', 'methods = ["fedavg"]\nmechanisms = []', "accept.mechanisms", "[]"),
+    ('methods = ["fedavg"]', 'methods = ["fedavg"]\nmechanisms = ["gausian"]', "accept.mechanisms", "gausian"),
+    ('"127.0.0.1:18000"', '"127.0.0.1"', "server.address", "127.0.0.1"),
+    ('"127.0.0.1:18000"', '"127.0.0.1:0"', "server.address", "127.0.0.1:0"),
+    ('"127.0.0.1:18000"', '":18000"', "server.address", ":18000"),
+    ('"127.0.0.1:18000"', '"127.0.0.1:http"', "server.address", "http"),
+    ("epsilon = 8.0", "epsilonn = 8.0", "budget.epsilonn", "8.0"),
+    ("[budget]", "[bugdet]", "bugdet", "epsilon"),
 ]
 SERVER_MISTAKES = [
     ("port = 18000", "", "port", "None"),
     ("port = 18000", "port = -1", "port", "-1"),
     ("port = 18000", 'port = 18000\nname = "a/b"', "name", "a/b"),
-    ("port = 18000", "port = 18000\nlargest_message = 0", "largest_message", "0"),
+    ("port = 18000", "port = 18000\nlargest_message = 1", "largest_message", "1"),
     ('east = "east.pub"', '"../east" = "east.pub"', "nodes", "../east"),
     ('east = "east.pub"', "east = 3", "nodes.east", "3"),
     ("[nodes]", "[rounds]\nfewest = 2\n[nodes]", "fewest", "2"),
@@ -118,8 +131,10 @@ def about(error: InvalidInput, path: Path, key: str, value: str) -> None:
     """One line that names file, key, value and remedy."""
     said = str(error)
     assert "\n" not in said
-    assert said.startswith(f"{path}: ")
-    assert error.field.removeprefix(f"{path}: ").split()[-1] == key
+    assert re.match(rf"{re.escape(str(path))}:(\d+:)? ", said)
+    section, _, name = key.rpartition(".")
+    assert f": [{section}] " in error.field or not section
+    assert error.field.split()[-1].strip("[]") == name
     assert value in str(error.value)
     assert len(error.remedy) > 5
 
@@ -138,6 +153,50 @@ def test_a_mistake_in_server_toml_is_named(old: str, new: str, key: str, value: 
     assert SERVER.count(old) == 1
     path.write_text(SERVER.replace(old, new))
     about(refusal(path, read_server_file), path, key, value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("epsilon = 8.0", "epsilon = -1", "node.toml:12: [budget] epsilon = -1: must be above 0"),
+        ("epsilon = 8.0", "epsilonn = 8", "node.toml:12: [budget] epsilonn = 8: is not known; did you mean epsilon? "),
+        ("[budget]", "[bugdet]", "is not known; did you mean budget? "),
+        ('["fedavg"]', '["fedavgg"]', "node.toml:16: [accept] methods = 'fedavgg': did you mean fedavg? use one of "),
+        ("port = 19000", 'port = "http"', "node.toml:2: port = 'http': must be a whole number"),
+    ],
+)
+def test_mistakes_are_told_as_in_run_files(old: str, new: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "node.toml"
+    path.write_text(NODE.replace(old, new))
+    assert said in str(refusal(path, read_node_file))
+
+
+def test_delta_is_below_one_over_the_records(tmp_path: Path) -> None:
+    (tmp_path / "records.csv").write_text(TABLE)
+    path = tmp_path / "node.toml"
+    path.write_text(NODE.replace("1e-5", "0.4"))
+    assert len(node_records(read_node_file(path), tmp_path).y) == 2
+    path.write_text(NODE.replace("1e-5", "0.5"))
+    error = refusal(path, lambda path: node_records(read_node_file(path), tmp_path))
+    assert error.field == f"{path}:13: [budget] delta"
+    path.write_text(NODE.replace("1e-5", "0.5").replace("[accept]", '[protect]\nunit = "client"\n[accept]'))
+    node_records(read_node_file(path), tmp_path)
+
+
+def test_mistakes_in_records_and_keys_name_the_key_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "node.toml"
+    path.write_text(NODE.replace("records.csv", "."))
+    error = refusal(path, lambda path: node_records(read_node_file(path), tmp_path))
+    assert error.field == f"{path}:8: [data] file"
+    assert error.remedy.startswith("is a folder")
+    path.write_text(NODE.replace("port", 'key = "nope"\nport'))
+    (tmp_path / "records.csv").write_text(TABLE)
+    assert refusal(path, Node.read).field == f"{path}:2: key"
+    path = tmp_path / "server.toml"
+    path.write_text(SERVER.replace("[nodes]", "[test]\nfile = 'x.csv'\nclasses = 2\n[nodes]"))
+    assert (
+        refusal(path, lambda path: server_records(read_server_file(path), tmp_path)).field == f"{path}:4: [test] file"
+    )
 
 
 @pytest.mark.parametrize("data", [b"name = ", b"\xff\xfe", b"name = 'a'\nname = 'b'", None])
@@ -204,7 +263,7 @@ def test_options_of_tables_are_not_for_arrays(tmp_path: Path) -> None:
     error = refusal(
         tmp_path, lambda folder: read_records(section(file="records.npz", features=["x"], ignore=["y"]), folder)
     )
-    assert error.field == "data.ignore"
+    assert error.field == "ignore"
 
 
 def test_columns_are_taken_in_the_order_of_the_file_that_names_them(tmp_path: Path) -> None:
@@ -214,8 +273,8 @@ def test_columns_are_taken_in_the_order_of_the_file_that_names_them(tmp_path: Pa
 
 # The text of records.csv, what [data] says, what the message names, and a part of what it shows.
 RECORD_MISTAKES: list[tuple[str, dict[str, Any], str, str]] = [
-    (TABLE, {"file": "other.csv"}, "data.file", "other.csv"),
-    (TABLE, {"file": "."}, "data.file", ""),
+    (TABLE, {"file": "other.csv"}, "file", "other.csv"),
+    (TABLE, {"file": "."}, "file", ""),
     (TABLE, {"label": "sick"}, "label", "sick"),
     (TABLE, {"features": ["height"]}, "features", "height"),
     (TABLE, {"features": ["age", "label"]}, "features", "label"),
@@ -231,9 +290,9 @@ RECORD_MISTAKES: list[tuple[str, dict[str, Any], str, str]] = [
     (TABLE.replace("-3", ""), {}, "row 3, column `age`", ""),
     (TABLE.replace("-3,4e1", "-3"), {}, "row 3", "-3"),
     (TABLE.replace("age", "weight"), {}, "columns", "weight"),
-    ("age,weight,label\n", {}, "data.file", "records.csv"),
-    ("", {}, "data.file", "records.csv"),
-    (TABLE.replace("-3", '"-3'), {}, "data.file", "records.csv"),
+    ("age,weight,label\n", {}, "file", "records.csv"),
+    ("", {}, "file", "records.csv"),
+    (TABLE.replace("-3", '"-3'), {}, "file", "records.csv"),
     (TABLE, {"labels": ["well", "ill", "dead"]}, "labels", "dead"),
     (TABLE, {"ranges": {"height": [0, 1]}}, "ranges", "height"),
     (TABLE, {"encoding": "klingon"}, "encoding", "klingon"),
@@ -254,14 +313,14 @@ def test_a_mistake_in_records_is_named(text: str, data: dict[str, Any], field: s
 def test_a_file_that_is_not_what_its_name_says_is_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"PK\x03\x04 no such thing")
     error = refusal(tmp_path, lambda folder: read_records(section(file=name), folder))
-    assert (error.field, name in str(error.value)) == ("data.file", True)
+    assert (error.field, name in str(error.value)) == ("file", True)
 
 
 def test_an_array_of_objects_is_not_loaded(tmp_path: Path) -> None:
     """It would run code."""
     np.savez(tmp_path / "records.npz", x=np.array([{}, {}], object), label=np.array([0, 1]))
     error = refusal(tmp_path, lambda folder: read_records(section(file="records.npz"), folder))
-    assert error.field == "data.file"
+    assert error.field == "file"
 
 
 def test_records_of_unequal_length_are_refused(tmp_path: Path) -> None:

@@ -556,3 +556,12 @@ def test_a_loss_that_holds_other_numbers_is_another_loss_however_it_is_wrapped(t
     so.simulate(plan, asked, folder=tmp_path / "asked")
     with pytest.raises(InvalidInput, match="loss, chunk or devices have changed since"):  # for what could be known
         so.simulate(plan, asked, folder=tmp_path / "asked", resume=True)
+
+
+def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("kept")
+    plan = so.plan(so.fedavg(local_steps=1, local_lr=0.5), rounds=1)
+    for folder in (tmp_path / "file", tmp_path / "file" / "run"):
+        with pytest.raises(InvalidInput, match=r"^folder = .*file.*: cannot be a folder here"):
+            so.simulate(plan, TASK, folder=folder)
+    assert (tmp_path / "file").read_text() == "kept"

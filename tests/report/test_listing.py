@@ -72,7 +72,10 @@ def test_the_command(home, run, monkeypatch):
     assert max(map(len, said.splitlines())) <= 80
     listed = json.loads(run("runs", str(home), "--json").stdout)["runs"]
     assert [each["name"] for each in listed] == ["alone", "broken", "cmp", "swept"]
-    assert "is no folder" in run("runs", str(home / "cfg.toml"), code=2).stderr
+    assert "is not a folder" in run("runs", str(home / "cfg.toml"), code=2).stderr
+    for name, kind in (("cmp", "comparison"), ("alone", "run")):
+        said = run("runs", str(home / name)).stdout
+        assert said == f"{home / name} is a {kind} itself: sordino report {home / name}\n"
 
 
 def test_the_report_of_a_sweep(home):

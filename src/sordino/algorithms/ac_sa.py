@@ -40,7 +40,7 @@ from sordino.algorithms.records import (
     require_ball,
     variance,
 )
-from sordino.errors import require, require_float32
+from sordino.errors import names_keywords, require, require_float32
 from sordino.pytrees import pytree
 from sordino.types import Aggregate, Bounder, Key, PlanContext, Scalar, Vector
 
@@ -176,6 +176,7 @@ def _upsilon(R: int, beta: float, mu: float, V2: float, gap: float) -> float:
     return max(2 * beta, math.sqrt(mu * V2 * R * (R + 1) * (R + 2) / (3 * gap)))
 
 
+@names_keywords
 def accelerated_mb_sgd(
     *,
     lipschitz: NumberPerClient,

@@ -7,7 +7,7 @@ from collections.abc import Collection
 import jax.numpy as jnp
 
 from sordino.bounding import AdaptiveClip
-from sordino.errors import InvalidInput, require, require_count, require_float32
+from sordino.errors import require, require_count, require_float32, require_known
 from sordino.types import Bounder, BoundInfo, Scalar, Vector
 
 
@@ -42,8 +42,7 @@ def require_batch_size(batch_size: int | None) -> None:
 
 def require_choice(field: str, value: str, choices: Collection[str]) -> None:
     """Check a word against a list."""
-    if value not in choices:
-        raise InvalidInput(field, value, "use one of " + ", ".join(choices))
+    require_known(field, value, choices)
 
 
 def require_fixed_bound(bound: Bounder | None, remedy: str) -> None:

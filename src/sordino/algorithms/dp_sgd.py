@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from sordino.algorithms.common import bounded, require_fixed_bound
 from sordino.algorithms.local import ClientData, LocalGradient, local_gradient
 from sordino.algorithms.schedules import Schedule, StepSize, as_schedule
+from sordino.errors import names_keywords
 from sordino.pytrees import pytree
 from sordino.types import Aggregate, Bounder, BoundInfo, Key, Message, Method, Privacy, Vector
 
@@ -62,6 +63,7 @@ class DpSgd(Method):
         return state.x
 
 
+@names_keywords
 def dp_sgd(
     *,
     server_lr: StepSize,

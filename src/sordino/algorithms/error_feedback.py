@@ -45,7 +45,7 @@ from sordino.algorithms.local import ClientData, LocalGradient, local_gradient
 from sordino.algorithms.memory_start import MemoryStart, memory_start
 from sordino.algorithms.schedules import Schedule, StepSize, as_schedule, require_shares, share_of, shares_of
 from sordino.bounding import Normalize, SmoothedNormalize
-from sordino.errors import require, require_count
+from sordino.errors import names_keywords, require, require_count
 from sordino.privacy import wording
 from sordino.pytrees import pytree
 from sordino.types import (
@@ -186,6 +186,7 @@ class ErrorFeedback(Method):
         return self.start.change(k, message, share_of(self.shares, k) * self.beta * message, self._Phi)
 
 
+@names_keywords
 def error_feedback(
     *,
     beta: float,

@@ -48,7 +48,7 @@ from sordino.algorithms.schedules import (
 from sordino.algorithms.server import OUTPUTS, NamedStep, OptaxStep, Output, ServerOptimiser, ServerStep, server_step
 from sordino.bounding import AdaptiveClip
 from sordino.bounding.adaptive_clip import INDICATORS
-from sordino.errors import InvalidInput, require
+from sordino.errors import InvalidInput, names_keywords, require
 from sordino.pytrees import pytree
 from sordino.types import (
     Aggregate,
@@ -180,6 +180,7 @@ class FedAvg(Extrapolating):
         return state.bound.limit / self.bound.limit
 
 
+@names_keywords
 def fedavg(
     *,
     local_steps: int,

@@ -21,9 +21,11 @@ from __future__ import annotations
 
 from sordino.algorithms.fedavg import FedAvg, fedavg
 from sordino.algorithms.schedules import StepSize
+from sordino.errors import names_keywords
 from sordino.types import Bounder
 
 
+@names_keywords
 def fedexp(
     *,
     local_steps: int,

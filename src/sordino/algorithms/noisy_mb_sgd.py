@@ -39,7 +39,7 @@ from sordino.algorithms.records import (
     require_ball,
     variance,
 )
-from sordino.errors import require, require_float32
+from sordino.errors import names_keywords, require, require_float32
 from sordino.pytrees import pytree
 from sordino.types import Aggregate, Bounder, Key, PlanContext, Scalar, Vector
 
@@ -111,6 +111,7 @@ class NoisyMbSgd(RecordMethod):
         return eta
 
 
+@names_keywords
 def noisy_mb_sgd(
     *,
     lipschitz: NumberPerClient,

@@ -27,7 +27,7 @@ from sordino.algorithms.scaffold import Broadcast, ControlVariates, ServerState
 from sordino.algorithms.schedules import Schedule, StepSize, as_schedule, require_positive
 from sordino.algorithms.server import OUTPUTS
 from sordino.bounding import Clip
-from sordino.errors import InvalidInput
+from sordino.errors import InvalidInput, names_keywords
 from sordino.pytrees import pytree
 from sordino.types import (
     Aggregate,
@@ -109,6 +109,7 @@ class RecordScaffold(ControlVariates, RecordMethod):
         return None
 
 
+@names_keywords
 def record_scaffold(
     *,
     local_steps: int,

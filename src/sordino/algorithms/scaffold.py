@@ -52,7 +52,7 @@ from sordino.algorithms.schedules import (
     shares_of,
 )
 from sordino.algorithms.server import OUTPUTS, Output
-from sordino.errors import InvalidInput, require
+from sordino.errors import InvalidInput, names_keywords, require
 from sordino.pytrees import pytree
 from sordino.types import (
     Aggregate,
@@ -215,6 +215,7 @@ class Scaffold(ControlVariates, Extrapolating):
         return c_i + about_c if self.control == "difference" else about_c
 
 
+@names_keywords
 def scaffold(
     *,
     local_steps: int,

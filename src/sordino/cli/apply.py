@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sordino.cli.output import Json, require_folder, show
+from sordino.cli.output import Json, require_file, show
 from sordino.cli.progress import working
 from sordino.errors import InvalidInput, require
 from sordino.files import write_atomically
@@ -141,4 +141,4 @@ def _require_new(path: Path) -> None:
     require(not path.exists(), "out", str(path), "exists already: name another file with --out")
     if path.name in ("", ".", ".."):
         raise InvalidInput("out", str(path), "must be the name of a file")
-    require_folder("out", path.parent)
+    require_file("out", path)

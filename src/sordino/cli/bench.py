@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from sordino.cli.output import Json, print_json, require_folder, show
+from sordino.cli.output import Json, print_json, show
 from sordino.cli.progress import working
 from sordino.errors import LARGEST_SEED
+from sordino.files import require_folder
 
 
 def bench_command(
@@ -17,7 +18,7 @@ def bench_command(
         str | None,
         typer.Option(
             help="w1: logistic regression, many clients; w2: small CNN, many clients; w3: MLP bound by matrix "
-            "products; tiny: rounds of ten clients. Default: all of them, one process each."
+            "products; tiny: ten clients. Default: all of them, one process each."
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the random records.", min=0, max=LARGEST_SEED)] = 0,
@@ -40,7 +41,7 @@ def bench_command(
         with working(f"measuring {workload}"):
             result = _measured(workload, seed)
         _keep(keep, [result])
-        show(f"One round of {result['what']}", result, as_json=json)
+        show(f"One round, {result['what']}", result, as_json=json)
         return
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
@@ -56,13 +57,14 @@ def bench_command(
         print_json({"workloads": rows})
         return
     for row in rows:
-        show(f"One round of {row['what']}", row)
+        show(f"One round, {row['what']}", row)
 
 
 def _keep(folder: Path | None, rows: list[dict[str, object]]) -> None:
     if folder is not None:
         from sordino.report.speed import add_to_history
 
+        folder.mkdir(parents=True, exist_ok=True)
         add_to_history(folder, rows)
 
 

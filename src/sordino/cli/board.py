@@ -18,7 +18,7 @@ Public = Annotated[bool, typer.Option("--public", help="Leave out figures that n
 
 def runs_command(folder: Folder = Path("runs"), public: Public = False, json: Json = False) -> None:
     """List the runs of a folder: task, method, rounds, epsilon and against whom, and what was measured last."""
-    from sordino.report.listing import list_runs
+    from sordino.report.listing import holds_something, list_runs, listed_run
 
     with working("reading"):
         listed = list_runs(folder, public=public)
@@ -26,7 +26,9 @@ def runs_command(folder: Folder = Path("runs"), public: Public = False, json: Js
         print_json({"folder": str(folder), "runs": [each.to_json() for each in listed]})
         return
     if not listed:
-        print(f"{folder} holds no runs: sordino run FILE.toml --runs {folder}")
+        itself = f"{folder} is a {listed_run(folder).kind} itself: sordino report {folder}"
+        none = f"{folder} holds no runs: sordino run FILE.toml --runs {folder}"
+        print(itself if holds_something(folder) else none)
         return
     rows = [
         {
@@ -66,7 +68,7 @@ def board_command(
     from sordino.report.board import board_app
     from sordino.report.hosts import is_address, is_loopback
 
-    require(folder.is_dir(), "folder", str(folder), "is no folder: give the folder of all runs")
+    require(folder.is_dir(), "folder", str(folder), "is not a folder: give the folder of all runs")
     require(0 <= port < 2**16, "port", port, "must lie between 0 and 65535")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)

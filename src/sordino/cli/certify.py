@@ -94,7 +94,10 @@ def certify_command(
             found = [_checked_run(path, delta, signing, verifying) for path in points or [run]]
         else:
             require(
-                sign is None and verify is None, "run", str(run), "is no run: give the folder of one to sign or verify"
+                sign is None and verify is None,
+                "run",
+                str(run),
+                "is not a run: give the folder of one to sign or verify",
             )
             found = [_checked_ledger(run, delta)]
     if not points:
@@ -137,7 +140,9 @@ def _exported(run: Path, format: Format, key: VerifyingKey | None) -> str:
     from sordino.report.registry import registry_yaml
     from sordino.runs.agreement import was_run
 
-    require(run.is_dir() and was_run(run), "run", str(run), "is no run: give the folder of one, or a point of a sweep")
+    require(
+        run.is_dir() and was_run(run), "run", str(run), "is not a run: give the folder of one, or a point of a sweep"
+    )
     found = export(run, key)
     if format is Format.JSON:
         return json_text(export_json(found)) + "\n"
@@ -202,7 +207,7 @@ def _ledger_of(run: Path) -> Path:
     require(counted or path.exists(), "run", str(run), "there is no run here: check the path")
     if not counted:
         with path.open("rb") as file:
-            require(file.read(1) == b"{", "run", str(run), "is no ledger: give a run's folder, or its ledger.jsonl")
+            require(file.read(1) == b"{", "run", str(run), "is not a ledger: give a run's folder, or its ledger.jsonl")
     return path
 
 

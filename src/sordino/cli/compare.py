@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sordino.cli.comparison import NOT_COVERED, show_comparison
-from sordino.cli.output import Json, json_text, print_json, require_folder
+from sordino.cli.output import Json, json_text, print_json
 from sordino.cli.progress import points_progress, working
 from sordino.config import Sweep, load_sweep
 from sordino.errors import InvalidInput, require
-from sordino.files import write_atomically
+from sordino.files import require_folder, write_atomically
 from sordino.privacy import wording
 from sordino.privacy.guarantee import Guarantee
 
@@ -76,6 +76,7 @@ def compare_command(
         _require_same_guarantee([f"{name}, a point"] * len(guarantees), guarantees, otherwise="take it out of the grid")
     if not unequal:
         _require_same_guarantee(list(promised), [guarantees[0] for guarantees in promised.values()])
+    folder.mkdir(parents=True, exist_ok=True)  # only now: what is refused leaves nothing behind
     with points_progress(len(candidates) * (budget.tuning_runs + seeds)) as progress:
         outcomes = run_study(candidates, where, budget, folder, progress)
     result = _result(outcomes, where, budget, folder)

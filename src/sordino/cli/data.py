@@ -26,6 +26,7 @@ Name = Annotated[
     str,
     typer.Argument(help=f"A data set's name, {', '.join(OWN_NAMES)}, FILE.csv, FILE.parquet, or a run file (.toml)."),
 ]
+Seed = Annotated[int | None, typer.Option(min=0, help="Seed of the partition; the run file's, or 0, if left out.")]
 PRIVATE = "private data: show these figures only to people who may see the records"
 MOST_CLIENTS = 50  # that are listed
 BAR, SHADES = 24, "█▓▒░"  # the longest bar, and the marks of the first labels
@@ -71,7 +72,7 @@ def info_command(
         str | None,
         typer.Option("--partition", help="iid, shards:K, dirichlet:A, quantity:A or natural (iid if left out)."),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the partition.")] = 0,
+    seed: Seed = None,
     option: Annotated[
         list[str] | None, typer.Option(help="An option of your own data: label=diagnosis. May be repeated.")
     ] = None,
@@ -82,11 +83,10 @@ def info_command(
 ) -> None:
     """Describe a data set and the records of its clients: natural ones, or those of --clients and --partition."""
     if (folder := _on_disk(name)) is not None:
-        dealing = {"clients": clients, "partition": scheme, "seed": seed or None, "option": option, "plot": plot}
+        dealing = {"clients": clients, "partition": scheme, "seed": seed, "option": option, "plot": plot}
+        remedy = "the records of the folder's clients stay where they are: leave out"
         for argument, value in dealing.items():
-            require(
-                not value, argument, str(value), "the records of the folder's clients stay where they are: leave out"
-            )
+            require(value is None or value == [], argument, str(value), remedy)
         facts = _facts_of_folder(folder)
         if json:
             print_json(facts)
@@ -95,12 +95,11 @@ def info_command(
         return
     with working(f"loading {name}"):
         dataset, given = _loaded(name, option)
-        clients, scheme = clients or given.clients, scheme or given.partition
+        clients, scheme, seed = given.unless(clients, scheme, seed)
         own = dataset.name not in CATALOGUE
         scheme = scheme or ("natural" if own and dataset.client is not None and clients is None else None)
         dealt = clients is not None or scheme is not None
         require(dealt or plot is None, "plot", str(plot), "draws the labels of clients: add --partition and --clients")
-        seed = seed or given.partition_seed
         data = partition(dataset, scheme or "iid", clients, seed) if dealt else None
     result = ({"computed from": PRIVATE} if own else {}) | _facts(dataset)
     if data is not None:
@@ -136,7 +135,7 @@ def convert_command(
         str | None,
         typer.Option("--partition", help="iid, shards:K, dirichlet:A, quantity:A or natural (the default, if any)."),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the partition.")] = 0,
+    seed: Seed = None,
     option: Annotated[
         list[str] | None, typer.Option(help="An option of your own data: label=diagnosis. May be repeated.")
     ] = None,
@@ -149,9 +148,9 @@ def convert_command(
     require(_on_disk(name) is None, "name", name, "is such a folder already: copy it")
     with working(f"writing {folder}"):
         dataset, given = _loaded(name, option)
-        clients, scheme = clients or given.clients, scheme or given.partition
+        clients, scheme, seed = given.unless(clients, scheme, seed)
         scheme = scheme or ("natural" if dataset.client is not None and clients is None else "iid")
-        data = partition(dataset, scheme, clients, seed or given.partition_seed)
+        data = partition(dataset, scheme, clients, seed)
         remedy = "has no test records, on which models are measured: hold some out, --option test_share=0.2"
         require(len(data.y_test) > 0, "data set", name, remedy)
         write_data(folder, data, dataset.black)
@@ -193,6 +192,16 @@ class _Given:
 
     def __init__(self, clients: int | None = None, partition: str | None = None, partition_seed: int = 0) -> None:
         self.clients, self.partition, self.partition_seed = clients, partition, partition_seed
+
+    def unless(
+        self, clients: int | None, partition: str | None, seed: int | None
+    ) -> tuple[int | None, str | None, int]:
+        """Clients, partition and seed: those of the command line, where it gives them; 0 is given too."""
+        return (
+            self.clients if clients is None else clients,
+            self.partition if partition is None else partition,
+            self.partition_seed if seed is None else seed,
+        )
 
 
 def _loaded(name: str, options: list[str] | None) -> tuple[Dataset, _Given]:

@@ -17,7 +17,7 @@ def demo_command(
     rounds: Annotated[int, typer.Option(help="Rounds of training.", min=1)] = 60,
     picture: Annotated[Path, typer.Option(help="Where the picture goes.")] = Path("runs/demo.png"),
 ) -> None:
-    """One tour: 1,438 images, each treated as a client, one model; and what anybody could learn about one client."""
+    """One tour: 1,438 images, each treated as a client, one model; and what anyone could learn about one client."""
     from rich.console import Console
 
     import sordino as so

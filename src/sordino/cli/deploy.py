@@ -172,7 +172,8 @@ def stop_command(
     running = [folder for folder, state in states.items() if state == RUNNING]
     if not running:
         named = next(iter(states.values()), "not begun") if name is not None else None
-        print("no study runs" if name is None else f"study {name} does not run: it is {named}")
+        none = "no study runs; Ctrl-C in its terminal ends `deploy up`, `deploy server` or `deploy node`"
+        print(none if name is None else f"study {name} does not run: it is {named}")
     for folder in running:
         (folder / STOP).touch()
         print(f"study {folder.name} stops after the round in progress")
@@ -259,7 +260,7 @@ def _resumable(found: ServerPlace, name: str) -> Iterator[None]:
         print(f"study {name} is stopped; go on with: {resume}", file=sys.stderr)
         raise typer.Exit(1) from None
     except TooFewReplies as error:
-        print(f"error: {error}\ngo on with: {resume}", file=sys.stderr)
+        print(f"error: {error}" + f"\ngo on with: {resume}" * error.resumable, file=sys.stderr)
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
         begun = name in [folder.name for folder in found.studies()]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeGuard
@@ -15,7 +14,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from sordino.errors import InvalidInput, require
+from sordino.errors import require
+from sordino.files import require_folder
 from sordino.privacy.guarantee import Certificate
 from sordino.privacy.wording import format_delta, format_epsilon
 
@@ -34,17 +34,14 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 def require_picture(field: str, path: Path) -> None:
     """Refuse a picture that could not be written, before anything is computed."""
     require(path.suffix in PICTURES, field, str(path), f"name a file that ends in {', '.join(PICTURES)}")
+    require_file(field, path)
+
+
+def require_file(field: str, path: Path) -> None:
+    """Refuse a file that could not be written: a new folder is never made for a single file."""
     require(not path.is_dir(), field, str(path), "is a folder: name a file")
     require_folder(field, path.parent)
-
-
-def require_folder(field: str, path: Path) -> None:
-    """Make a folder for results, or refuse it before anything is computed."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidInput(field, str(path), f"cannot be a folder here ({error.strerror}): choose another") from None
-    require(os.access(path, os.W_OK), field, str(path), "cannot be written to: choose another folder")
+    require(path.parent.exists(), field, str(path), f"there is no folder {path.parent}: make it, or choose another")
 
 
 def print_json(result: Mapping[str, Any]) -> None:

@@ -56,7 +56,7 @@ def points_progress(points: int) -> Iterator[Callable[[float], None]]:
             bar.update(work, completed=share)
             if bar.disable and (share >= said + FIRST_SHARE or share >= 1.0 > said):
                 said = share
-                _say(f"{100 * share:3.0f} % of {points} points")
+                _say(f"{100 * share:3.0f} % done of {points} points")
 
         yield progress
 

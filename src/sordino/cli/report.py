@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sordino.cli.output import Json, require_folder, show
+from sordino.cli.output import Json, require_file, show
 from sordino.cli.progress import working
 from sordino.errors import require
 from sordino.files import write_atomically
@@ -39,7 +39,7 @@ def report_command(
     require(twice is None, "run", str(twice), "is named twice: name each run once")
     path = out or _beside(runs, public)
     require(path.suffix == ".html", "out", str(path), "name a file that ends in .html")
-    require_folder("out", path.parent)
+    require_file("out", path)
     key = None if verify is None else read_verifying_key(verify)
     with working("reading"):
         subject = read_subject(runs, readers(key))

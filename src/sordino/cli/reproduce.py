@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sordino.cli.output import Json, Set, print_json, print_rows, require_folder, show
+from sordino.cli.output import Json, Set, print_json, print_rows, show
 from sordino.cli.progress import points_progress
-from sordino.errors import InvalidInput, require
+from sordino.errors import SordinoError, require
+from sordino.files import require_folder
 
 if TYPE_CHECKING:
     from sordino.experiments.specs import Spec
@@ -56,7 +57,7 @@ def reproduce_command(
         _show_list(all_specs(), as_json=json)
         return
     if name is None:
-        raise InvalidInput("name", name, "say which table or figure; --list shows them")
+        raise SordinoError("NAME is missing: say which table or figure; `sordino reproduce --list` shows them")
     require(minutes is None or minutes > 0, "minutes", minutes, "must be above 0")
     spec = find_spec(name).part(only, set or ())
     if out is not None:

@@ -8,7 +8,7 @@ import typer
 
 from sordino.cli.output import Json, print_json, print_rows, print_text
 from sordino.config.locate import literal_value
-from sordino.errors import InvalidInput, require
+from sordino.errors import InvalidInput, one_of_many, require
 from sordino.rules import RULES, Rule
 
 
@@ -44,7 +44,7 @@ def rule_named(name: str) -> Rule:
     """The rule, or a refusal that names those with the same ending."""
     if name not in RULES:
         alike = [full for full, rule in RULES.items() if rule.short_name == name or name in full]
-        raise InvalidInput("name", name, "use one of " + ", ".join(alike or RULES))
+        raise InvalidInput("name", name, one_of_many(name, RULES, alike, "`sordino rules` lists all"))
     return RULES[name]
 
 

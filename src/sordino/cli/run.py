@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sordino.cli.certify import SignWith, signing_key
-from sordino.cli.output import File, Json, Set, print_json, require_folder, show, show_with_certificate
+from sordino.cli.output import File, Json, Set, print_json, show, show_with_certificate
 from sordino.cli.processes import (
     Coordinator,
     NumProcesses,
@@ -24,6 +24,7 @@ from sordino.cli.sweep import Models, run_sweep, show_sweep_plan
 from sordino.cli.tracking import Sending, Track, TrackPrivate, tracking
 from sordino.config import Config, load_sweep
 from sordino.errors import require
+from sordino.files import require_folder
 from sordino.privacy.wording import MOST_CLIENTS
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ def show_statement(path: Path, key: VerifyingKey | None, *, as_json: bool) -> No
     stated = next((each for each, _ in found if each is not None), None)
     if stated is None:
         why = next((why for _, why in found if "no statement of type" not in why), None)
-        other = "is no statement of a node or a server; a run's signature is checked with the run's folder"
+        other = "is not a statement of a node or a server; a run's signature is checked with the run's folder"
         raise InvalidInput("file", str(path), other if why is None else why.removeprefix(f"{path.name} "))
     try:
         facts, parts, faults = _read(stated["predicate"])

@@ -8,15 +8,16 @@ import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args, get_origin
 
 import tomlkit
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 from tomlkit.exceptions import TOMLKitError
 
 from sordino.config.schema import File, Section, registries
 from sordino.config.toml import read_toml
-from sordino.errors import InvalidInput, Refused, SordinoError, require
+from sordino.errors import InvalidInput, Refused, SordinoError, require, use_one_of
 
 BARE_KEY = r"[A-Za-z0-9_-]+"  # of TOML
 KEYS_IN_MODEL = ("hidden", "norm", "dtype", "input_shape")  # errors about them are errors about `[task] model`
@@ -32,15 +33,18 @@ class Source(NamedTuple):
 
     def place(self, section: str, key: str = "", name: str | None = None) -> str:
         """File, line and name of a key, or of its section if the key is not there; --set instead of the line."""
-        name = name or f"[{section}] {key}".rstrip()
+        name = name or (f"[{section}] {key}".rstrip() if section else key)
         if (section, key) in self.set_keys:
             return f"{self.path}, --set: {name}"
         line = self.line(section, key) or self.line(section)
         return f"{self.path}:{line}: {name}" if line else f"{self.path}: {name}"
 
     def line(self, section: str, key: str = "") -> int | None:
-        """The line of a key, or of its section's header for an empty key; the first line is 1."""
-        inside = False
+        """The line of a key, or of its section's header for an empty key; the first line is 1.
+
+        Keys before the first header are of the section "".
+        """
+        inside = not section
         for number, line in enumerate(self.text.splitlines(), 1):
             header = re.match(r"\s*\[\s*([\w.-]+)\s*\]", line)
             if header:
@@ -51,15 +55,21 @@ class Source(NamedTuple):
         return None
 
 
+def unchanged(path: Path) -> tuple[Source, dict[str, Any]]:
+    """The file as it is, and its values."""
+    text, values = read_toml(path)
+    return Source(path, text, text, frozenset()), values
+
+
 def read(path: Path, changes: tuple[str, ...] = ()) -> tuple[Source, dict[str, Any]]:
     """The file and its values after the changes, each written section.key=value."""
-    text, values = read_toml(path)
+    source, values = unchanged(path)
     if not changes:
-        return Source(path, text, text, frozenset()), values
-    document = tomlkit.parse(text)
+        return source, values
+    document = tomlkit.parse(source.text)
     set_keys = frozenset([_set(document, change) for change in changes])
     changed = tomlkit.dumps(document)
-    return Source(path, text, changed, set_keys), tomllib.loads(changed)
+    return Source(path, source.text, changed, set_keys), tomllib.loads(changed)
 
 
 def _set(document: tomlkit.TOMLDocument, change: str) -> tuple[str, str]:
@@ -95,6 +105,11 @@ KINDS = {
     "bool_parsing": "must be true or false",
     "list_type": "must be a list, in brackets",
     "dict_type": "must be a table, in braces",
+    "finite_number": "must be a finite number",
+    "greater_than": "must be above {gt:g}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than": "must be below {lt:g}",
+    "less_than_equal": "must be at most {le}",
 }
 
 
@@ -149,12 +164,11 @@ def _is_part_of(value: object, given: object) -> bool:
     )
 
 
-def invalid_input(error: ValidationError, source: Source, model: type[File]) -> InvalidInput:
-    """The first mistake that pydantic found, with file, line, key, value and remedy."""
+def invalid_input(error: ValidationError, source: Source, model: type[BaseModel]) -> InvalidInput:
+    """The first mistake that pydantic found in a file of sections, with file, line, key, value and remedy."""
     # Unknown keys first: a misspelt key is also a missing one, and the misspelling says more.
     first = min(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
-    section, *rest = (str(part) for part in first["loc"])
-    key = rest[0] if rest else ""
+    section, key = _section_and_key(first, model)
     place = source.place(section, key)
     if first["type"] == "extra_forbidden":
         return InvalidInput(place, first["input"], _remedy_for_unknown(section, key, model))
@@ -162,16 +176,49 @@ def invalid_input(error: ValidationError, source: Source, model: type[File]) -> 
         return InvalidInput(place, None, "is missing: add it")
     if first["type"] == "model_type":
         return InvalidInput(place, first["input"], "must be a table: write its keys below a line [section]")
-    return InvalidInput(place, first["input"], KINDS.get(first["type"]) or first["msg"].lower())
+    remedy = KINDS.get(first["type"])
+    return InvalidInput(
+        place, first["input"], remedy.format(**first.get("ctx", {})) if remedy else _lower(first["msg"])
+    )
 
 
-def _remedy_for_unknown(section: str, key: str, model: type[File]) -> str:
-    annotation = model.model_fields[section].annotation if section in model.model_fields else model
-    known = annotation.model_fields if isinstance(annotation, type) and issubclass(annotation, Section) else {}
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]
+
+
+def _section_and_key(found: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
+    """Where a mistake is. A key that stands before all sections, as a name or a port, has the section ""."""
+    first, *rest = (str(part) for part in found["loc"])
+    if rest:
+        return first, rest[0]
+    if first in model.model_fields:
+        annotation = model.model_fields[first].annotation
+        return (first, "") if _is_table(annotation) else ("", first)
+    return (first, "") if isinstance(found["input"], dict) else ("", first)
+
+
+def _is_table(annotation: object) -> bool:
+    return any(_is_section(part) or get_origin(part) is dict for part in (annotation, *get_args(annotation)))
+
+
+def _is_section(annotation: object) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, Section)
+
+
+def keys_in(section: str, model: type[BaseModel]) -> list[str]:
+    """The keys that a section may have; without a section, those of the whole file."""
+    if section not in model.model_fields:
+        return list(model.model_fields)
+    annotation = model.model_fields[section].annotation
+    sections = [part for part in (*get_args(annotation), annotation) if _is_section(part)]
+    return list(sections[0].model_fields) if sections else []
+
+
+def _remedy_for_unknown(section: str, key: str, model: type[BaseModel]) -> str:
     if section == "privacy":
         owners = [
             name for name, factory in registries().mechanisms.items() if key in inspect.signature(factory).parameters
         ]
         if owners:
             return f"is an option of {' and '.join(owners)}: set mechanism to one that has it, or leave {key} out"
-    return f"is not known; use {', '.join(known)}"
+    return f"is not known; {use_one_of(key or section, keys_in(section, model))}"

@@ -18,7 +18,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, create_model
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
-from sordino.errors import LARGEST_SEED, MOST_ROUNDS, NO_SUCH_SEED, require
+from sordino.errors import LARGEST_SEED, MOST_ROUNDS, NO_SUCH_SEED, require, use_one_of
 
 Factory = Callable[..., Any]
 TOML_TYPES = (bool, int, float, str, list, dict, NoneType)
@@ -60,10 +60,19 @@ def _one_of(registry: Literal["methods", "mechanisms"]) -> AfterValidator:
     def check(value: str | None) -> str | None:
         names = registries()._asdict()[registry]
         if value is not None and value not in names:
-            raise PydanticCustomError("name", "use one of " + ", ".join(names))
+            raise PydanticCustomError("name", "{remedy}", {"remedy": use_one_of(value, names)})
         return value
 
     return AfterValidator(check)
+
+
+def _positive(value: float | list[float] | None) -> float | list[float] | None:
+    """Refuse an epsilon that no noise gives, and no numbers at all."""
+    if value == []:
+        raise PydanticCustomError("empty", "give one number, or one for each client")
+    if value is not None and not all(each > 0 for each in (value if isinstance(value, list) else [value])):
+        raise PydanticCustomError("range", "must be positive")
+    return value
 
 
 AnySection = TypeVar("AnySection", bound="Section")
@@ -104,7 +113,8 @@ class PrivacySection(Section):
 
     trust: str = "central"
     mechanism: Annotated[str | None, _one_of("mechanisms")] = None
-    epsilon: float | list[float] | None = None  # a list has one for each client (methods that protect records)
+    # A list has one for each client (methods that protect records).
+    epsilon: Annotated[float | list[float] | None, AfterValidator(_positive)] = None
     delta: float | list[float] | None = None
     relation: str | None = None
 

@@ -125,7 +125,7 @@ def variations(values: Values, takes_list: Callable[[str, str], bool]) -> list[V
         if isinstance(value, dict):
             grids[place] = _choices(place, value["grid"])
             twice = next((each for each in grids[place] if grids[place].count(each) > 1), None)
-            require(twice is None, ".".join(place), grids[place], f"{twice} stands there twice: name each value once")
+            require(twice is None, ".".join(place), grids[place], f"{twice} appears twice: name each value once")
         elif isinstance(value, list) and len(place) == 2 and not takes_list(*place):
             lists[place] = _choices(place, value)
     lengths = {len(choices) for choices in lists.values()}

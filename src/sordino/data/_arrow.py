@@ -41,7 +41,8 @@ def read_parquet(file: str) -> Table:
     import pyarrow.parquet
 
     path = Path(file).expanduser()
-    require(path.is_file(), "parquet", file, "no such file: give a Parquet file with a row for each record")
+    require(not path.is_dir(), "parquet", file, "is a folder: give a Parquet file")
+    require(path.is_file(), "parquet", file, "no such file: check the path")
     try:
         table = pyarrow.parquet.read_table(path)
     except (OSError, pyarrow.ArrowException) as error:
@@ -78,7 +79,7 @@ def table_of(source: str, table: pyarrow.Table) -> Table:
     index = _index_of(table)
     names = [name for name in table.column_names if name not in index]
     for name in names:
-        require(names.count(name) == 1, f"{source}: columns", name, "stands there twice: give every column a name")
+        require(names.count(name) == 1, f"{source}: columns", name, "appears twice: give every column a name")
     require(table.num_rows > 0, f"{source}: records", 0, "holds no records: add some")
     columns = {name: _column(table.column(name)) for name in names}
     return Table(source, columns, np.arange(table.num_rows))

@@ -19,7 +19,8 @@ MARK = "\ufeff"  # of the order of bytes
 def read_csv(file: str, *, encoding: str = UTF8, delimiter: str = ",") -> Table:
     """The rows below a first line with the names of the columns."""
     path = Path(file).expanduser()
-    require(path.is_file(), "csv", file, "no such file: give a CSV file with columns client, label and features")
+    require(not path.is_dir(), "csv", file, "is a folder: give a CSV file")
+    require(path.is_file(), "csv", file, "no such file: check the path")
     one = isinstance(delimiter, str) and len(delimiter) == 1 and delimiter not in '\r\n"'
     require(one, "delimiter", delimiter, "must be one character, as , or ; or a tab")
     lines, numbers = _rows(file, _text(file, path.read_bytes(), encoding), delimiter)
@@ -29,7 +30,7 @@ def read_csv(file: str, *, encoding: str = UTF8, delimiter: str = ",") -> Table:
         other = next((mark for mark in ";\t|" if mark in header[0]), None)
         require(other is None, f"{file}: columns", header[0], f"is one column: give delimiter = {other!r}")
     for name in header:
-        remedy = "stands there twice: give every column a name of its own"
+        remedy = "appears twice: give every column a name of its own"
         require(header.count(name) == 1, f"{file}: columns", name, remedy)
     rows = lines[1:]
     require(bool(rows), "csv", file, "holds no records: add one row for each record below the first line")
@@ -59,7 +60,7 @@ def _rows(file: str, text: str, delimiter: str) -> tuple[list[list[str]], list[i
                 numbers.append(reader.line_num)
     except csv.Error as error:
         line = numbers[-1] + 1 if numbers else 1  # an open quote is noticed at the end of the file only
-        remedy = f"line {line} begins no row of a CSV file ({error}): close its quotes, and write a quote within as two"
+        remedy = f"line {line} is not the start of a CSV row ({error}): close its quotes, and double a quote within"
         raise InvalidInput("csv", file, remedy) from None
     return rows, numbers
 
@@ -74,7 +75,7 @@ def _text(file: str, contents: bytes, encoding: str) -> str:
     try:
         text = contents.decode("utf-8-sig" if name == UTF8 else encoding)  # Excel writes a mark before its UTF-8
     except LookupError:
-        raise InvalidInput("encoding", encoding, "is no encoding of text: use utf-8, latin-1 or utf-16") from None
+        raise InvalidInput("encoding", encoding, "is not an encoding of text: use utf-8, latin-1 or utf-16") from None
     except UnicodeError as error:
         start = error.start if isinstance(error, UnicodeDecodeError) else 0
         line = contents[:start].count(b"\n") + 1
@@ -83,5 +84,5 @@ def _text(file: str, contents: bytes, encoding: str) -> str:
     marked = text.startswith((MARK, codecs.BOM_UTF8.decode("latin-1")))
     remedy = f'{file} begins with a mark of another encoding: give encoding = "utf-8", or "utf-16"'
     require(not marked, "encoding", encoding, remedy)
-    require("\0" not in text, "csv", file, "holds zero bytes, so it is no text: give a CSV file, or its encoding")
+    require("\0" not in text, "csv", file, "holds zero bytes, so it is not text: give a CSV file, or its encoding")
     return text

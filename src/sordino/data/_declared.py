@@ -71,7 +71,7 @@ class Declared:
             require(bool(chosen), "features", chosen, "name at least one column, or leave it out for all others")
             for name in chosen:
                 table.column("features", name)
-                require(chosen.count(name) == 1, "features", name, "stands there twice: name each column once")
+                require(chosen.count(name) == 1, "features", name, "appears twice: name each column once")
                 require(name not in (self.label, client), "features", name, f"is {taken.get(name)}: leave it out")
             yield from chosen
             return
@@ -89,7 +89,7 @@ class Declared:
         for field, given in (("categories", self.categories), ("ranges", self.ranges), ("missing", self.missing)):
             for name in given or {}:
                 table.column(field, name)
-                require(name in names, field, name, "is no feature: leave it out, or name it in features")
+                require(name in names, field, name, "is not a feature: leave it out, or name it in features")
         both = sorted(set(self.categories or {}) & set(self.ranges or {}))
         require(not both, "ranges", both, "have categories too: a column holds numbers or words, so leave one out")
 
@@ -147,5 +147,5 @@ def _constant(name: str, missing: object, categories: tuple[str, ...]) -> str | 
     if missing is None:
         return None
     word = as_word(missing)
-    require(word in categories, f"missing.{name}", missing, f"is no category: use one of {', '.join(categories)}")
+    require(word in categories, f"missing.{name}", missing, f"is not a category: use one of {', '.join(categories)}")
     return word

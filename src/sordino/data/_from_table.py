@@ -25,8 +25,9 @@ def of_table(
     owners = None if reading.client is None else owners_of(table, reading.client)
     test = _test_rows(table, test_share) if SPLIT in table.columns else None
     x, y = reading.x(table), reading.y(table)
-    reading.warn_of_cuts(table)
-    return assemble(name, x, y, reading, owners=owners, test=test, test_share=test_share, split_seed=split_seed)
+    made = assemble(name, x, y, reading, owners=owners, test=test, test_share=test_share, split_seed=split_seed)
+    reading.warn_of_cuts(table)  # last: what is refused is one line
+    return made
 
 
 def owners_of(table: Table, client: str) -> NDArray[np.str_]:

@@ -6,7 +6,7 @@ the largest number, are counted in the records: the shape of the model reveals t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,8 +34,8 @@ class Classes:
         """The name of a class; its number where classes have no names."""
         return self.names[label] if self.names else str(label)
 
-    def of(self, field: str, values: NDArray[Any]) -> Labels:
-        """Labels as classes."""
+    def of(self, field: str, values: NDArray[Any], place: Callable[[int], str] | None = None) -> Labels:
+        """Labels as classes; `place` names where the label of a record stands, where there are rows."""
         if not self.names:
             numbers = whole_numbers(field, values)
             largest = int(numbers.max(initial=0))
@@ -52,8 +52,9 @@ class Classes:
         unknown = np.flatnonzero(found < 0)
         if len(unknown):
             row = int(unknown[0])
-            remedy = f"is not one of the labels {', '.join(self.names)}: correct it (label number {row + 1}), or add it"
-            raise InvalidInput(field, str(words[row]), remedy)
+            which = f" (label number {row + 1})" if place is None else ""
+            remedy = f"is not one of the labels {', '.join(self.names)}: correct it{which}, or add it"
+            raise InvalidInput(place(row) if place else field, str(words[row]), remedy)
         return found
 
 
@@ -102,7 +103,7 @@ def declared_words(field: str, words: Sequence[object]) -> tuple[str, ...]:
     require(listed and len(words) > 0, field, words, 'give a list of words, as in ["no", "yes"]')
     found = tuple(as_word(word) for word in words)
     twice = [word for word in found if found.count(word) > 1]
-    require(not twice, field, words, f"{twice[0]!r} stands there twice: name each once" if twice else "")
+    require(not twice, field, words, f"{twice[0]!r} appears twice: name each once" if twice else "")
     require_one_spelling(field, found)
     return found
 

@@ -70,7 +70,7 @@ def _users(file: Path) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     except (ValueError, TypeError, KeyError) as error:
         if isinstance(error, InvalidInput):
             raise
-        remedy = f"is no file of LEAF ({type(error).__name__}: {error}): it has users, and user_data with x and y"
+        remedy = f"is not a file of LEAF ({type(error).__name__}: {error}): it has users, and user_data with x and y"
         raise InvalidInput("leaf", str(file), remedy) from None
 
 

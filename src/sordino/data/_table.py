@@ -128,7 +128,7 @@ class Table:
         remedy = (
             f"is an index, not a feature: write the file without it (index=False), or ignore = [{name!r}]"
             if UNNAMED.fullmatch(name)
-            else f"numbers the rows: it is no feature, so ignore = [{name!r}]; name it in features to keep it"
+            else f"numbers the rows: it is not a feature, so ignore = [{name!r}]; name it in features to keep it"
         )
         column = self.columns[name]
         counts = len(self) >= FEWEST_ROW_NUMBERS and bool(column.numeric.all() and not column.missing.any())

@@ -11,7 +11,7 @@ can be listed without loading.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ from sordino.data import _features, _files, _images, _tabular, _text
 from sordino.data._records import Dataset
 from sordino.data.on_disk import ON_DISK
 from sordino.data.own import OWN_DATA
-from sordino.errors import InvalidInput, require
+from sordino.errors import InvalidInput, did_you_mean, require, use_one_of
 
 
 class Entry(NamedTuple):
@@ -84,16 +84,18 @@ def _entry(name: str) -> Entry:
     if isinstance(name, str) and name.startswith(ON_DISK):
         raise InvalidInput("data set", name, "stays on the disk, and cannot be loaded: so.task trains on it there")
     if name not in CATALOGUE:
-        known = ", ".join([*CATALOGUE, *OWN_NAMES])
         kind = Path(name).suffix[1:] if isinstance(name, str) else ""
         yours = f"a file of yours is {kind}:{name}; " if kind in ("csv", "parquet") else ""
-        raise InvalidInput("data set", name, f"unknown: {yours}use one of {known}")
+        raise InvalidInput("data set", name, f"unknown: {yours}{use_one_of(name, [*CATALOGUE, *OWN_NAMES])}")
     return CATALOGUE[name]
 
 
-def check_options(name: str, loader: Callable[..., object], options: Mapping[str, object]) -> None:
-    """Refuse an option that the loader does not take."""
+def check_options(
+    name: str, loader: Callable[..., object], options: Mapping[str, object], also: Sequence[str] = ()
+) -> None:
+    """Refuse an option that the loader does not take; `also` are other names that may have been meant."""
     parameters = inspect.signature(loader).parameters.values()
     known = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
     for option, value in options.items():
-        require(option in known, option, value, f"{name} takes {', '.join(known) or 'no options'}")
+        meant = did_you_mean(option, [*known, *also])
+        require(option in known, option, value, f"{meant}{name} takes {', '.join(known) or 'no options'}")

@@ -156,8 +156,8 @@ def values_of(field: str, values: Array) -> NDArray[Any]:
         array = np.asarray(values)
     except Exception as error:  # tensors of other libraries raise types of their own
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise InvalidInput(field, type(values).__name__, f"is no array ({reason}): give a NumPy array") from None
-    require(array.ndim >= 1, field, type(values).__name__, "is no array: give a NumPy array, a row for each record")
+        raise InvalidInput(field, type(values).__name__, f"is not an array ({reason}): give a NumPy array") from None
+    require(array.ndim >= 1, field, type(values).__name__, "is not an array: give a NumPy array, a row for each record")
     if array.dtype == object:
         _require_words(field, set(map(type, array.ravel().tolist())))
         return array.astype(str)

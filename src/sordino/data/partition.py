@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sordino.data._records import Dataset, FederatedData, Labels
-from sordino.errors import InvalidInput, require, require_count
+from sordino.errors import InvalidInput, require, require_count, use_one_of
 
 Indices = NDArray[np.int64]
 Dealt = tuple[Indices, Indices]  # the record numbers, sorted by client, and the size of each client
@@ -150,7 +150,7 @@ def _deal(scheme: str, dataset: Dataset, clients: int | None, seed: int) -> Deal
     name, _, text = scheme.partition(":")
     spelling = next((known for known in SCHEMES if known == scheme or known.startswith(f"{name}:")), None)
     if spelling is None:
-        raise InvalidInput("partition", scheme, f"unknown: use one of {', '.join(SCHEMES)}, natural")
+        raise InvalidInput("partition", scheme, f"unknown: {use_one_of(scheme, [*SCHEMES, 'natural'])}")
     parameter = 0.0 if spelling == name else _parameter(scheme, text, whole=spelling.endswith("K"))
     return SCHEMES[spelling](dataset, _checked_clients(dataset, clients), np.random.default_rng(seed), parameter)
 

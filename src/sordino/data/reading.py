@@ -11,6 +11,7 @@ warn. No mean, deviation, quantile or other statistic is computed.
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -72,7 +73,7 @@ class Word:
             spelt = {number_key(category): category for category in self.categories}
             words = np.array([spelt.get(number_key(word), word) for word in words.tolist()], dtype=str)
         which = words[:, None] == np.array(self.categories)
-        remedy = f"is no category of this column: correct it, or declare it; known are {', '.join(self.categories)}"
+        remedy = f"is not a category of this column: correct it, or declare it; known are {', '.join(self.categories)}"
         table.refuse(~which.any(axis=1), self.name, remedy)
         return which.astype(np.float64)
 
@@ -113,7 +114,8 @@ class Reading:
         column = table.column("label", self.label)
         missing = column.missing & ~np.isin(column.words, self.classes.names)
         table.refuse(missing, self.label, "is missing: every record needs a label, so leave such records out")
-        return self.classes.of(f"{table.source}: {self.label}", column.values)
+        place = functools.partial(table.place, name=self.label)
+        return self.classes.of(f"{table.source}: {self.label}", column.values, place)
 
     def warn_of_cuts(self, table: Table) -> None:
         """Say on this machine how many values lie outside of their declared ranges. Nothing keeps the counts."""
@@ -123,7 +125,8 @@ class Reading:
         if cut:
             text = (
                 f"{table.source}: values outside of their declared ranges are cut to the ends: {', '.join(cut)}. "
-                "Correct the values or the ranges if this is not meant. (Computed from private data.)"
+                "Correct values that are wrong. Do not widen a range because of this warning: it would then depend on "
+                "the records. (Computed from private data.)"
             )
             warnings.warn(text, SordinoWarning, stacklevel=4)
 

@@ -48,7 +48,11 @@ MAY_HAVE_ENTERED = {Reason.STORAGE, Reason.FAILED} | ASKED_BEFORE
 
 
 class TooFewReplies(SordinoError):
-    """A round cannot be closed. What is done stays done."""
+    """A round cannot be closed. What is done stays done; `resumable` says that going on may succeed as things are."""
+
+    def __init__(self, message: str, *, resumable: bool) -> None:
+        super().__init__(message)
+        self.resumable = resumable
 
 
 class Stopped(SordinoError):
@@ -147,15 +151,21 @@ class Conduct:
             told = ", ".join(f"{name} ({why})" for name, why in sorted(found.missing.items()))
             raise TooFewReplies(
                 f"round {round}: {len(found.used)} usable replies, and [rounds] fewest = {settings.fewest}; missing: "
-                f"{told}. What is done is kept: {self._remedy(found)}, then go on with `deploy resume`"
+                f"{told}. What is done is kept: {self._remedy(found)}",
+                resumable=not found.missing.keys() <= self.declined.keys(),
             )
         return found
 
     def _remedy(self, found: Replies) -> str:
         if {each.name for each in ASKED_BEFORE} & {*found.missing.values()}:
-            return "nodes have answered this round before, so this folder is an older copy; restore the newest one"
-        refused = found.missing.keys() <= self.declined.keys()
-        return "the nodes' own logs say why they refuse; ask for less" if refused else "start the nodes"
+            older = "nodes have answered this round before, so this folder is an older copy; restore the newest one"
+            return f"{older}, then go on with `deploy resume`"
+        if found.missing.keys() <= self.declined.keys():
+            return (
+                "the nodes refuse by their own rules, as their logs say, and the plan of a study is fixed: start a new "
+                "study, under another --name, that asks for less"
+            )
+        return "start the nodes, then go on with `deploy resume`"
 
     def _take(self, name: str, request: bytes, reply: Reply, state: PyTree, found: Replies) -> None:
         """Use a reply, or note why not."""

@@ -9,6 +9,7 @@ The module needs the extra `deploy`.
 
 from __future__ import annotations
 
+import errno
 import logging
 import signal
 import socket
@@ -27,9 +28,10 @@ from sordino.deploy.flower.session import Link, session
 from sordino.deploy.flower.worker import serve
 from sordino.deploy.node import Node
 from sordino.deploy.places import NodePlace, ServerPlace
-from sordino.deploy.records import read_records
+from sordino.deploy.records import node_records, server_records
 from sordino.deploy.seam import Exchange
 from sordino.deploy.server import Server, Watch
+from sordino.deploy.settings import NodeFile, ServerFile
 from sordino.errors import InvalidInput, SordinoError, require
 from sordino.files import held
 from sordino.privacy.signing import read_signing_key, read_verifying_key
@@ -55,7 +57,7 @@ def serving(place: ServerPlace) -> Iterator[Link]:
     place.state.mkdir(parents=True, exist_ok=True)
     in_use = InvalidInput("state", str(place.state), "another server uses it: end that one first")
     with held(place.state / ".server.lock", in_use), _as_one_line():
-        _require_free("port", settings.host, settings.port)
+        _require_free(settings, settings.host)
         link = link_of(place)
         with start_superlink(
             place.state, place.tls, place.secret, settings.host, settings.port, settings.largest_message
@@ -71,14 +73,13 @@ def serving(place: ServerPlace) -> Iterator[Link]:
 def check_server(place: ServerPlace) -> None:
     """Refuse what cannot run, before anything is started."""
     settings = place.settings
-    read_signing_key(place.folder / settings.key)
-    for path in place.node_keys.values():
-        read_verifying_key(path)
+    read_signing_key(place.folder / settings.key, field=settings.place("", "key"))
+    for name, path in place.node_keys.items():
+        read_verifying_key(path, field=settings.place("nodes", name))
     files = [place.secret, *(place.tls / name for name in ("ca.crt", "server.pem", "server.key"))]
     for path in files:
         require(path.is_file(), "file", str(path), "is missing: `sordino deploy init` makes all files of a server")
-    if settings.test is not None:
-        read_records(settings.test, place.folder)
+    server_records(settings, place.folder)
 
 
 def link_of(place: ServerPlace) -> Link:
@@ -141,7 +142,7 @@ def work(place: NodePlace, stop: threading.Event) -> None:
     settings, folder = place.settings, place.folder
     with Node.read(place.path) as node, _as_one_line():
         _warm()
-        _require_free("port", LOCAL, settings.port)
+        _require_free(settings, LOCAL)
         link = Link(settings.server.address, folder / settings.server.ca)
         key, secret = folder / settings.key, folder / settings.secret
         with start_supernode(place.state, link, key, secret, settings.port):
@@ -154,11 +155,11 @@ def work(place: NodePlace, stop: threading.Event) -> None:
 def check_node(place: NodePlace) -> None:
     """Refuse what cannot run, before anything is started."""
     settings, folder = place.settings, place.folder
-    read_signing_key(folder / settings.key)
-    read_verifying_key(folder / settings.server.key)
+    read_signing_key(folder / settings.key, field=settings.place("", "key"))
+    read_verifying_key(folder / settings.server.key, field=settings.place("server", "key"))
     for path in (folder / settings.secret, folder / settings.server.ca):
         require(path.is_file(), "file", str(path), "is missing: `sordino deploy init` makes all files of a node")
-    read_records(settings.data, folder)
+    node_records(settings, folder)
 
 
 def _wait_for(port: int, stop: threading.Event) -> None:
@@ -248,11 +249,15 @@ def _as_one_line() -> Iterator[None]:
         raise SordinoError(str(error)) from error
 
 
-def _require_free(field: str, host: str, port: int) -> None:
+def _require_free(settings: ServerFile | NodeFile, host: str) -> None:
+    port = settings.port
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((host, port))
         except OSError as error:
+            if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+                remedy = f"is not an address of this machine ({error.strerror}): give one that is, or 0.0.0.0 for all"
+                raise InvalidInput(settings.place("", "host"), host, remedy) from None
             remedy = f"cannot be used on {host} ({error.strerror}): end the program that uses it, or choose another"
-            raise InvalidInput(field, port, remedy) from None
+            raise InvalidInput(settings.place("", "port"), port, remedy) from None

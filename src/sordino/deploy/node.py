@@ -25,7 +25,7 @@ from typing import Self
 from sordino.config import Config, load_config
 from sordino.deploy.entropy import Words, os_words
 from sordino.deploy.node_study import LEDGER, OWN_STATEMENT, SERVER_STATEMENT, Answer, NodeStudy, entries_of
-from sordino.deploy.records import read_records
+from sordino.deploy.records import node_records
 from sordino.deploy.rollback import HASH, REMEDY, AnsweredCount, count_file, entry_at, unpack_start
 from sordino.deploy.rulebook import (
     Refusal,
@@ -70,9 +70,9 @@ class Node(HeldOpen):
         self, settings: NodeFile, folder: Path, words: Words = os_words, clock: Callable[[], float] = time.time
     ) -> None:
         self.settings, self.words, self.clock = settings, words, clock
-        self.key = read_signing_key(folder / settings.key)
-        self.server_key = read_verifying_key(folder / settings.server.key)
-        self.records = read_records(settings.data, folder)
+        self.key = read_signing_key(folder / settings.key, field=settings.place("", "key"))
+        self.server_key = read_verifying_key(folder / settings.server.key, field=settings.place("server", "key"))
+        self.records = node_records(settings, folder)
         self.state = folder / settings.state
         largest = BYTES_A_PARAMETER * settings.accept.largest_model + HASH * MOST_MEMBERS
         self._most = max(2 * LONGEST_DESCRIPTION, largest)

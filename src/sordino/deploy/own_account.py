@@ -104,7 +104,7 @@ def _account(place: NodePlace, study: Study, i: int, record: LedgerRecord, name:
     answered = len(entries_of(record)) + sum(torn.values())
     path = place.state / STUDIES / name / OWN_STATEMENT
     if path.exists():
-        key = read_signing_key(place.folder / place.settings.key).public
+        key = read_signing_key(place.folder / place.settings.key, field=place.settings.place("", "key")).public
         stated, why = signed_statement(path, key, NODE_STATEMENT)
         if stated is None:
             faults.append(why)

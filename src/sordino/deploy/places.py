@@ -14,7 +14,7 @@ from pathlib import Path
 
 from sordino.deploy.server_study import studies_in
 from sordino.deploy.settings import NodeFile, ServerFile, read_node_file, read_server_file
-from sordino.errors import InvalidInput, require
+from sordino.errors import InvalidInput, require, use_one_of
 from sordino.privacy.signing import VerifyingKey, read_verifying_key
 
 SERVER_FILE, NODE_FILE = "server.toml", "node.toml"
@@ -72,7 +72,7 @@ class ServerPlace(_Place):
     @property
     def public_key(self) -> VerifyingKey:
         """The server's own."""
-        return read_verifying_key(self.folder / f"{self.settings.key}.pub")
+        return read_verifying_key(self.folder / f"{self.settings.key}.pub", field=self.settings.place("", "key"))
 
     @property
     def node_keys(self) -> dict[str, Path]:
@@ -96,7 +96,7 @@ class ServerPlace(_Place):
         if name is None:
             return found[-1]
         names = [folder.name for folder in found]
-        require(name in names, "study", name, f"there is none of this name: use one of {', '.join(names)}")
+        require(name in names, "study", name, f"there is none of this name: {use_one_of(name, names)}")
         return found[names.index(name)]
 
 

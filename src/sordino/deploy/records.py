@@ -19,7 +19,7 @@ from sordino.data._from_table import SPLIT
 from sordino.data._labels import Classes
 from sordino.data._table import Table
 from sordino.data.in_memory import features_of, require_length, values_of
-from sordino.deploy.settings import DataSection
+from sordino.deploy.settings import DataSection, NodeFile, ServerFile
 from sordino.errors import InvalidInput, require
 
 OF_TEXT = {"encoding", "delimiter"}
@@ -33,11 +33,28 @@ class OwnRecords(NamedTuple):
     y: NDArray[np.int32]
 
 
+def node_records(settings: NodeFile, folder: Path) -> OwnRecords:
+    """The records of a node, whose number its budget's delta must suit."""
+    with settings.naming("data"):
+        found = read_records(settings.data, folder)
+    settings.require_delta(len(found.y))
+    return found
+
+
+def server_records(settings: ServerFile, folder: Path) -> OwnRecords | None:
+    """The server's own records, if it has any."""
+    if settings.test is None:
+        return None
+    with settings.naming("test"):
+        return read_records(settings.test, folder)
+
+
 def read_records(section: DataSection, folder: Path) -> OwnRecords:
     """The records that a file's [data] names; a relative path starts at the folder of that file."""
     path = folder / Path(section.file).expanduser()
-    require(path.is_file(), "data.file", str(path), "no such file: name a .csv, .npz or .parquet file")
-    require(path.suffix in (".csv", ".parquet", ".npz"), "data.file", str(path), "is none of .csv, .parquet, .npz")
+    missing = "is a folder: name" if path.is_dir() else "no such file: name"
+    require(path.is_file(), "file", str(path), f"{missing} a .csv, .npz or .parquet file")
+    require(path.suffix in (".csv", ".parquet", ".npz"), "file", str(path), "is none of .csv, .parquet, .npz")
     if path.suffix != ".csv":
         _require_left_out(section, OF_TEXT, "is for .csv files")
     if path.suffix == ".npz":
@@ -53,7 +70,7 @@ def read_records(section: DataSection, folder: Path) -> OwnRecords:
         return _of_table(section, read_csv(str(path), encoding=section.encoding, delimiter=section.delimiter))
     except InvalidInput as error:
         raise InvalidInput(
-            "data.file" if error.field in ("csv", "parquet") else error.field, error.value, error.remedy
+            "file" if error.field in ("csv", "parquet") else error.field, error.value, error.remedy
         ) from None
 
 
@@ -83,7 +100,7 @@ def _of_arrays(section: DataSection, path: Path, arrays: dict[str, NDArray[Any]]
     """Records of any shape, in one array."""
     _require_left_out(section, OF_TABLES, f"is for columns, and {name} is one array of all features")
     known = f"no such array in {path}: use one of {', '.join(arrays)}"
-    require(section.label in arrays, "data.label", section.label, known)
+    require(section.label in arrays, "label", section.label, known)
     x, labels = (
         features_of(f"{path}: {name}", arrays[name]),
         values_of(f"{path}: {section.label}", arrays[section.label]),
@@ -94,7 +111,7 @@ def _of_arrays(section: DataSection, path: Path, arrays: dict[str, NDArray[Any]]
 
 def _require_left_out(section: DataSection, options: set[str], why: str) -> None:
     for option, given in section.model_dump(include=options, exclude_defaults=True).items():
-        raise InvalidInput(f"data.{option}", given, f"{why}: leave it out")
+        raise InvalidInput(option, given, f"{why}: leave it out")
 
 
 def _npz(path: Path) -> dict[str, NDArray[Any]]:
@@ -102,4 +119,4 @@ def _npz(path: Path) -> dict[str, NDArray[Any]]:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             return dict(arrays)
     except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise InvalidInput("data.file", str(path), f"is not readable ({error})") from None
+        raise InvalidInput("file", str(path), f"is not readable ({error})") from None

@@ -92,7 +92,7 @@ def rounds_counted(path: Path) -> int:
     try:
         return int(json.loads(path.read_bytes())) if path.exists() else 0
     except (ValueError, TypeError, RecursionError):
-        raise InvalidInput("state", str(path), "is no number: restore it from a backup") from None
+        raise InvalidInput("state", str(path), "is not a number: restore it from a backup") from None
 
 
 def require_newest(state: Path, answered: int, counted: int) -> None:

@@ -17,7 +17,7 @@ from typing import NamedTuple, Self
 from sordino.config import load_config
 from sordino.deploy.conduct import Conduct
 from sordino.deploy.entropy import Words, os_words
-from sordino.deploy.records import read_records
+from sordino.deploy.records import server_records
 from sordino.deploy.seam import Exchange, Reason, Reply
 from sordino.deploy.server_study import STOP, STUDIES, ServerStudy, Told, studies_in
 from sordino.deploy.settings import ServerFile, read_server_file, require_node_name
@@ -49,7 +49,7 @@ class Facts(NamedTuple):
             raise WireError(Reason.WRONG_REPLY, "facts that cannot be read") from None
         numbers = (*facts.shape, facts.classes, *([] if facts.records is None else [facts.records]))
         if not all(type(each) is int and 0 < each < LARGEST_FACT for each in numbers):
-            raise WireError(Reason.WRONG_REPLY, "facts that are no whole numbers")
+            raise WireError(Reason.WRONG_REPLY, "facts that are not whole numbers")
         return facts
 
 
@@ -73,9 +73,12 @@ class Server:
         watch: Watch | None = None,
     ) -> None:
         self.settings, self.exchange, self.words, self._watch = settings, exchange, words, watch
-        self.key: SigningKey = read_signing_key(folder / settings.key)
-        self.keys = {name: read_verifying_key(folder / file) for name, file in settings.nodes.items()}
-        self.test = None if settings.test is None else read_records(settings.test, folder)
+        self.key: SigningKey = read_signing_key(folder / settings.key, field=settings.place("", "key"))
+        self.keys = {
+            name: read_verifying_key(folder / file, field=settings.place("nodes", name))
+            for name, file in settings.nodes.items()
+        }
+        self.test = server_records(settings, folder)
         self.state = folder / settings.state
 
     @classmethod

@@ -8,11 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, PrivateAttr, ValidationError
 
-from sordino.config.toml import read_toml
+from sordino.config import schema
+from sordino.config.locate import Source, invalid_input, keys_in, unchanged
 from sordino.deploy.wire import LONGEST_NAME
-from sordino.errors import InvalidInput, require
+from sordino.errors import InvalidInput, require, use_one_of
 from sordino.privacy.budget import Budget
 from sordino.privacy.filter import Filter
 from sordino.types import Relation, Trust, Unit
@@ -21,15 +22,39 @@ from sordino.words import Measure
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
-Port = Annotated[int, Field(ge=1, le=65535)]
+LAST_PORT = 65_535
+Port = Annotated[int, Field(ge=1, le=LAST_PORT)]
+SMALLEST_MESSAGE = 8 << 20  # bytes: Flower sends arrays in pieces of 5 MB
 ORDER = 5.0  # of the Renyi divergence where nothing else is asked for: about right for an epsilon of 8
 DAY = 86_400.0
 
 
-class Section(BaseModel):
-    """A table of the file. Unknown keys are errors; whole numbers may stand for floats."""
+class Section(schema.Section):
+    """A table of the file."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(frozen=True)
+
+
+class SettingsFile(Section):
+    """A whole file, which knows where its values stand."""
+
+    _source: Source | None = PrivateAttr(default=None)
+
+    def place(self, section: str, key: str = "") -> str:
+        """File, line and name of a key, for errors."""
+        if self._source is None:
+            return f"[{section}] {key}".rstrip() if section else key
+        return self._source.place(section, key)
+
+    @contextmanager
+    def naming(self, section: str) -> Iterator[None]:
+        """Name the file, the line and the section in errors about values of a section."""
+        try:
+            yield
+        except InvalidInput as error:
+            key = error.field.removeprefix(f"{section}.")
+            place = self.place(section, key) if key in keys_in(section, type(self)) else error.field
+            raise InvalidInput(place, error.value, error.remedy) from None
 
 
 class DataSection(Section):
@@ -39,7 +64,7 @@ class DataSection(Section):
     label: str = "label"  # the column, or the array of an .npz, with labels 0, 1, ..., classes - 1
     features: list[str] | None = None  # columns; all others where it is left out. One array of an .npz: ["x"]
     classes: Annotated[int, Field(ge=2)]
-    ignore: list[str] = []  # from here on as in a run file, and not for .npz
+    ignore: list[str] = Field([])  # from here on as in a run file, and not for .npz
     labels: list[str | int] | None = None
     categories: dict[str, list[str | int]] | None = None
     ranges: dict[str, list[float]] | None = None
@@ -78,8 +103,8 @@ class AcceptSection(Section):
     """[accept]: what a study may ask for."""
 
     methods: list[str]
-    mechanisms: list[str] = ["gaussian"]
-    trust: list[str] = ["local"]  # "central": the server sees updates without noise. "none": everybody does
+    mechanisms: list[str] = Field(["gaussian"])
+    trust: list[str] = Field(["local"])  # "central": the server sees updates without noise. "none": everybody does
     smallest_noise: NotNegative = 0.5  # std over sensitivity, of Gaussian noise on a message
     largest_message_epsilon: NotNegative = 1.0  # of noise with an epsilon of its own
     largest_bound: Positive = 1.0  # of a message, or of the gradient of one record
@@ -92,7 +117,7 @@ class AcceptSection(Section):
     pause: NotNegative = 0.0  # seconds between two answers of a study, at least
 
 
-class NodeFile(Section):
+class NodeFile(SettingsFile):
     """node.toml."""
 
     name: str
@@ -123,12 +148,41 @@ class NodeFile(Section):
 
     def check(self) -> None:
         """Refuse words and numbers that no type refuses."""
-        require_node_name("name", self.name)
-        require(bool(self.trusts), "accept.trust", self.accept.trust, "name at least one: local, central or none")
+        require_node_name(self.place("", "name"), self.name)
+        with self.naming("server"):
+            host, _, port = self.server.address.rpartition(":")
+            good = bool(host) and re.fullmatch(r"\d{1,5}", port) is not None and 1 <= int(port) <= LAST_PORT
+            remedy = 'give the server\'s name or address and its port, "hospital.example:9400"'
+            require(good, "address", self.server.address, remedy)
+        with self.naming("protect"):
+            by_record = self.unit is Unit.RECORD and self.relation is not Relation.REPLACE_ONE
+            remedy = 'one record is protected under replace-one: use that, or unit = "client"'
+            require(not by_record, "relation", self.protect.relation, remedy)
+        with self.naming("accept"):
+            self._check_accepted()
+        with self.naming("budget"):
+            self.filter()
+
+    def _check_accepted(self) -> None:
         remedy = "no protocol for secure aggregation, and no shuffler, is deployed: name local, central or none"
-        deployed = self.trusts <= {Trust.LOCAL, Trust.CENTRAL, Trust.NONE}
-        require(deployed, "accept.trust", self.accept.trust, remedy)
-        self.filter()
+        accept, known = self.accept, schema.registries()
+        require(bool(self.trusts), "trust", accept.trust, "name at least one: local, central or none")
+        require(self.trusts <= {Trust.LOCAL, Trust.CENTRAL, Trust.NONE}, "trust", accept.trust, remedy)
+        for key, given, names in (
+            ("methods", accept.methods, known.methods),
+            ("mechanisms", accept.mechanisms, known.mechanisms),
+        ):
+            for name in given:
+                require(name in names, key, name, use_one_of(name, names))
+            needed = key == "methods" or self.trusts != {Trust.NONE}
+            require(bool(given) or not needed, key, given, f"name at least one of {', '.join(names)}")
+
+    def require_delta(self, records: int) -> None:
+        """Refuse a budget under which some records may be published: its delta is one over their number, or more."""
+        with self.naming("budget"):
+            remedy = f"there are {records} records here: choose delta well below one over that, 1/{records}"
+            small = self.unit is not Unit.RECORD or self.budget.delta * records < 1
+            require(small, "delta", self.budget.delta, remedy)
 
     def filter(self) -> Filter:
         """The budget of a period."""
@@ -147,7 +201,7 @@ class RoundsSection(Section):
     late_joiners: bool = False  # nodes that are silent at the start stay members (of studies that protect clients)
 
 
-class ServerFile(Section):
+class ServerFile(SettingsFile):
     """server.toml."""
 
     name: str = "server"
@@ -157,7 +211,7 @@ class ServerFile(Section):
     state: str = "state"
     host: str = "0.0.0.0"
     port: Port
-    largest_message: Count = 64 << 20  # bytes
+    largest_message: Annotated[int, Field(ge=SMALLEST_MESSAGE)] = 64 << 20  # bytes
     nodes: dict[str, str]  # name -> file of the public key
     rounds: RoundsSection = RoundsSection()
     test: DataSection | None = None  # the server's own records, on which models are measured
@@ -169,45 +223,33 @@ def require_node_name(field: str, name: str) -> None:
     require(re.fullmatch(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{LONGEST_NAME - 1}}}", name) is not None, field, name, remedy)
 
 
-AnyFile = TypeVar("AnyFile", bound=Section)
+AnyFile = TypeVar("AnyFile", bound=SettingsFile)
 
 
 def read_node_file(path: Path) -> NodeFile:
     """node.toml, checked."""
     found = _read(path, NodeFile)
-    with _naming(path):
-        found.check()
+    found.check()
     return found
 
 
 def read_server_file(path: Path) -> ServerFile:
     """server.toml, checked."""
     found = _read(path, ServerFile)
-    require_node_name(f"{path}: name", found.name)
+    require_node_name(found.place("", "name"), found.name)
     for name in found.nodes:
-        require_node_name(f"{path}: nodes", name)
+        require_node_name(found.place("nodes"), name)
     few = found.rounds.fewest <= max(1, len(found.nodes))
-    require(few, f"{path}: [rounds] fewest", found.rounds.fewest, f"there are {len(found.nodes)} nodes")
+    remedy = f"there are {len(found.nodes)} nodes: give at most as many"
+    require(few, found.place("rounds", "fewest"), found.rounds.fewest, remedy)
     return found
 
 
 def _read(path: Path, kind: type[AnyFile]) -> AnyFile:
+    source, values = unchanged(path)
     try:
-        return kind.model_validate(read_toml(path).values)
+        found = kind.model_validate(values)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        missing = first["type"] == "missing"
-        shown = None if missing else first["input"]
-        remedy = "is missing: add it" if missing else f"{first['msg'][0].lower()}{first['msg'][1:]}"
-        remedy = "no such key: check the spelling" if first["type"] == "extra_forbidden" else remedy
-        raise InvalidInput(f"{path}: {place}", shown, remedy) from None
-
-
-@contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Name the file in errors about its values."""
-    try:
-        yield
-    except InvalidInput as error:
-        raise InvalidInput(f"{path}: {error.field}", error.value, error.remedy) from None
+        raise invalid_input(error, source, kind) from None
+    found._source = source
+    return found

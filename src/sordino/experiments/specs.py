@@ -25,7 +25,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sordino.config import Config, load_sweep
-from sordino.errors import InvalidInput, require
+from sordino.errors import InvalidInput, near_misses, one_of_many, require
 
 TEXTS = ("row", "column", "claim", "panel", "line")  # of a cell, with {section.key} for a sweep's values
 PAPERS = Path(__file__).parent / "papers"
@@ -123,7 +123,7 @@ class Spec:
         try:
             re.compile(only or "")
         except re.error as error:
-            raise InvalidInput("only", only, f"is no regular expression ({error})") from None
+            raise InvalidInput("only", only, f"is not a regular expression ({error})") from None
         for change in changes:
             if change.partition("=")[0].strip() in ("run.seed", "run.evaluate_every"):
                 raise InvalidInput("set", change, f"seeds and evaluations are the spec's: change them in {self.path}")
@@ -184,8 +184,10 @@ def find_spec(name: str) -> Spec:
     paper, _, inner = name.partition("-")
     path = PAPERS / paper / f"{inner}.toml"
     if not re.fullmatch(r"paper\d-[\w-]+", name) or not path.exists():
-        known = ", ".join(spec.full_name for spec in all_specs())
-        raise InvalidInput("name", name, f"use one of {known}")
+        names = [spec.full_name for spec in all_specs()]
+        of_paper = [full for full in names if full.startswith(f"{paper}-")]
+        alike = [full for full in names if name and name in full] or near_misses(name, of_paper) or of_paper
+        raise InvalidInput("name", name, one_of_many(name, names, alike, "`sordino reproduce --list` shows all"))
     return _load(path)
 
 

@@ -55,7 +55,7 @@ class Account:
         return self._delta(epsilon)
 
 
-_NOT_PRIVATE = Account("none: a release is not private", lambda _: math.inf, lambda _: 1.0)
+_NOT_PRIVATE = Account("none: at least one release has no noise", lambda _: math.inf, lambda _: 1.0)
 
 
 def epsilon_of(event: Event, delta: float, relation: Relation | str | None = None) -> float:

@@ -345,7 +345,7 @@ def event_to_json(event: Event) -> dict[str, Any]:
 def event_from_json(data: dict[str, Any]) -> Event:
     """The event that `event_to_json` wrote."""
     if not isinstance(data, dict):
-        raise LedgerError(f"event {data!r} is no object")
+        raise LedgerError(f"event {data!r} is not an object")
     kind = data.get("kind")
     if kind not in _KINDS:
         raise LedgerError(f"event kind {kind!r} is not known to this version; known: {', '.join(sorted(_KINDS))}")
@@ -360,7 +360,7 @@ def event_from_json(data: dict[str, Any]) -> Event:
         if name in ("unit", "relation"):
             return Unit.parse(value) if name == "unit" else Relation.parse(value)
         if isinstance(value, bool):
-            raise LedgerError(f"event of kind {kind!r}: {name} = {value} is no number")
+            raise LedgerError(f"event of kind {kind!r}: {name} = {value} is not a number")
         if isinstance(value, list):
             return tuple(tuple(item) if isinstance(item, list) else item for item in value)
         return math.inf if value == "inf" else value

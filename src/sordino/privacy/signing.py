@@ -110,11 +110,11 @@ class SigningKey:
 # --- Keys ------------------------------------------------------------------------------------------------------------
 
 
-def read_signing_key(path: Path, ask: Callable[[], bytes] | None = None) -> SigningKey:
-    """The private key in a file; `ask` is called for the passphrase of an encrypted one, which else is refused."""
-    data = _key_bytes("sign", path)
+def read_signing_key(path: Path, ask: Callable[[], bytes] | None = None, *, field: str = "sign") -> SigningKey:
+    """The private key in a file that `field` names; `ask` is called for the passphrase of an encrypted one."""
+    data = _key_bytes(field, path)
     if b"PRIVATE KEY" not in data:
-        raise InvalidInput("sign", str(path), f"is no private key: give the file without .pub, or {_MAKE_ONE}")
+        raise InvalidInput(field, str(path), f"is not a private key: give the file without .pub, or {_MAKE_ONE}")
     load = load_ssh_private_key if b"OPENSSH" in data else load_pem_private_key
     try:
         try:
@@ -122,46 +122,46 @@ def read_signing_key(path: Path, ask: Callable[[], bytes] | None = None) -> Sign
         except TypeError:  # the key is encrypted
             if ask is None:
                 remedy = "is encrypted, and there is no terminal to ask for its passphrase: give a key without one"
-                raise InvalidInput("sign", str(path), remedy) from None
+                raise InvalidInput(field, str(path), remedy) from None
             private = load(data, ask())
     except UnsupportedAlgorithm as error:
-        raise InvalidInput("sign", str(path), f"cannot be read here ({error}): {_MAKE_ONE}") from None
+        raise InvalidInput(field, str(path), f"cannot be read here ({error}): {_MAKE_ONE}") from None
     except (ValueError, TypeError) as error:
         if isinstance(error, InvalidInput):
             raise
         remedy = f"cannot be read (damaged, or a wrong passphrase): check it, or {_MAKE_ONE}"
-        raise InvalidInput("sign", str(path), remedy) from None
+        raise InvalidInput(field, str(path), remedy) from None
     if isinstance(private, ed25519.Ed25519PrivateKey):
         return SigningKey(private)
     if isinstance(private, ec.EllipticCurvePrivateKey) and private.curve.name in _CURVES:
         return SigningKey(private)
-    raise InvalidInput("sign", str(path), f"is a key of another kind: use {_KINDS}; {_MAKE_ONE}")
+    raise InvalidInput(field, str(path), f"is a key of another kind: use {_KINDS}; {_MAKE_ONE}")
 
 
-def read_verifying_key(path: Path) -> VerifyingKey:
-    """The public key in a file."""
-    data = _key_bytes("verify", path)
-    require(b"PRIVATE KEY" not in data, "verify", str(path), "is a private key: give the public one, usually KEY.pub")
-    return _verifying_key(data, str(path))
+def read_verifying_key(path: Path, *, field: str = "verify") -> VerifyingKey:
+    """The public key in a file that `field` names."""
+    data = _key_bytes(field, path)
+    require(b"PRIVATE KEY" not in data, field, str(path), "is a private key: give the public one, usually KEY.pub")
+    return _verifying_key(data, str(path), field)
 
 
 def parse_verifying_key(text: str) -> VerifyingKey:
     """The public key in a text."""
-    return _verifying_key(text.encode(), text)
+    return _verifying_key(text.encode(), text, "verify")
 
 
-def _verifying_key(data: bytes, shown: str) -> VerifyingKey:
+def _verifying_key(data: bytes, shown: str, field: str) -> VerifyingKey:
     load = load_pem_public_key if b"-----BEGIN" in data else load_ssh_public_key
     try:
         public = load(data)
     except (ValueError, UnsupportedAlgorithm):
-        remedy = f"is no public key in OpenSSH or PEM format: use {_KINDS}"
-        raise InvalidInput("verify", shown, remedy) from None
+        remedy = f"is not a public key in OpenSSH or PEM format: use {_KINDS}"
+        raise InvalidInput(field, shown, remedy) from None
     if isinstance(public, ed25519.Ed25519PublicKey):
         return VerifyingKey(public)
     if isinstance(public, ec.EllipticCurvePublicKey) and public.curve.name in _CURVES:
         return VerifyingKey(public)
-    raise InvalidInput("verify", shown, f"is a key of another kind: use {_KINDS}")
+    raise InvalidInput(field, shown, f"is a key of another kind: use {_KINDS}")
 
 
 def _key_bytes(field: str, path: Path) -> bytes:
@@ -229,7 +229,7 @@ def verify(envelope: object, key: VerifyingKey, predicate_type: str) -> Json:
         stated = None
     kinds = (payload_type, stated.get("_type"), stated.get("predicateType")) if isinstance(stated, dict) else ()
     if kinds != (PAYLOAD_TYPE, STATEMENT_TYPE, predicate_type) or not isinstance(stated.get("predicate"), dict):
-        raise SignatureError("other-statement", f"is no statement of type {predicate_type}; sign again")
+        raise SignatureError("other-statement", f"is not a statement of type {predicate_type}; sign again")
     return dict(stated)
 
 

@@ -53,13 +53,13 @@ class Listed:
 
 def list_runs(folder: Path, *, public: bool = False) -> list[Listed]:
     """What a folder of runs holds, by name; with `public`, without figures that no guarantee covers."""
-    require(folder.is_dir(), "folder", str(folder), "is no folder: give the folder of all runs")
+    require(folder.is_dir(), "folder", str(folder), "is not a folder: give the folder of all runs")
     return [listed_run(each, public=public) for each in run_folders(folder)]
 
 
 def run_folders(folder: Path) -> list[Path]:
     """The folders in which something has run."""
-    return sorted(each for each in folder.iterdir() if each.is_dir() and _holds_something(each))
+    return sorted(each for each in folder.iterdir() if each.is_dir() and holds_something(each))
 
 
 def stamp(folder: Path) -> tuple[tuple[str, int, int], ...]:
@@ -82,7 +82,8 @@ def listed_run(folder: Path, *, public: bool = False) -> Listed:
         return Listed(folder.name, "damaged", note=str(error))
 
 
-def _holds_something(folder: Path) -> bool:
+def holds_something(folder: Path) -> bool:
+    """Whether a folder is itself that of a run, a sweep, a comparison or a study."""
     alone = was_run(folder) or (folder / POINTS).is_dir() or (folder / DESCRIPTION).exists()
     return alone or bool(parts_of_comparison(folder))
 
@@ -183,7 +184,7 @@ def _task_in_ledger(path: Path) -> str:
 def folder_named(folder: Path, name: str) -> Path | None:
     """The folder of a run of this name; None if the folder holds none."""
     found = next(_named(folder, name), None)
-    return found if found is not None and _holds_something(found) else None
+    return found if found is not None and holds_something(found) else None
 
 
 def _named(folder: Path, name: str) -> Iterator[Path]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from sordino.errors import InvalidInput, Refused
+from sordino.errors import InvalidInput, Refused, use_one_of
 from sordino.files import replacing, write_atomically
 from sordino.privacy import wording
 from sordino.privacy.accountants import account_of, epsilon_of
@@ -94,7 +94,7 @@ def rule_for(measures: Collection[str], wanted: str | None = None) -> str:
     """The rule called `wanted`, or the first one, among the rules whose measure every run has."""
     usable = [name for name, (column, _) in RULES.items() if column.removesuffix("_last_5") in measures]
     if wanted is not None and wanted not in usable:
-        raise InvalidInput("best", wanted, "use one of " + ", ".join(usable))
+        raise InvalidInput("best", wanted, use_one_of(wanted, usable))
     return wanted or usable[0]
 
 

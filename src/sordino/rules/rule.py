@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from types import NoneType, UnionType
 from typing import Annotated, NamedTuple, ParamSpec, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from sordino.errors import InvalidInput, require, require_count
+from sordino.errors import InvalidInput, did_you_mean, require, require_count
 
 P = ParamSpec("P")
 Found = TypeVar("Found")  # the NamedTuple that a rule returns
@@ -101,7 +101,10 @@ class Rule:
         """The rule's numbers for arguments by name."""
         known = [argument.name for argument in self.arguments]
         for name, value in arguments.items():
-            require(name in known, name, value, f"{self.name} takes {', '.join(known)}")
+            require(name in known, name, value, f"{did_you_mean(name, known)}{self.name} takes {', '.join(known)}")
+        for argument in self.arguments:  # what is wrong comes before what is missing
+            if argument.name in arguments:
+                _check(argument, arguments[argument.name])
         missing = [argument for argument in self.arguments if argument.required and argument.name not in arguments]
         if missing:
             says = "; ".join(f"{argument.name}, {argument.says.text}" for argument in missing)

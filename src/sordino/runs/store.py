@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Self
 
 from sordino.errors import InvalidInput, require
-from sordino.files import held, write_atomically
+from sordino.files import held, require_folder, write_atomically
 from sordino.privacy.events import of_run
 from sordino.privacy.guarantee import Certificate
 from sordino.privacy.ledger import Ledger, read_ledger
@@ -86,6 +86,7 @@ class RunStore:
         """
         folder = point.folder
         assert folder is not None
+        require_folder("folder", folder)
         there = (folder / LEDGER).exists()
         require(not (folder / POINTS).exists(), "run", str(folder), "holds a sweep: choose another name")
         require(there or not resume, "resume", str(folder), "nothing has been run here: run without --resume")
@@ -215,6 +216,7 @@ class SweepStore:
         """
         self.folder = folder
         self.seed: FreshSeed | None = None
+        require_folder("folder", folder)
         require(not (folder / LEDGER).exists(), "run", str(folder), "holds a single run: choose another name")
         self._require_same(config, records)
         (folder / POINTS).mkdir(parents=True, exist_ok=True)

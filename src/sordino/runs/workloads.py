@@ -80,7 +80,7 @@ WORKLOADS = {
     ),
     "w2": Workload("small CNN, many clients", "cnn", 1000, 60, (28, 28, 1), 10, 1000, 10, None, 0.05),
     "w3": Workload("MLP bound by matrix products", "mlp:300,300", 50, 1200, (784,), 10, 25, 20, 256, 0.2),
-    "tiny": Workload("rounds of ten clients", "logistic", 10, 20, (784,), 10, 10, 1, None, 0.1, (300, 3)),
+    "tiny": Workload("ten clients", "logistic", 10, 20, (784,), 10, 10, 1, None, 0.1, (300, 3)),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -16,11 +17,12 @@ from sordino.data.datasets import check_options
 from sordino.data.hub import Partitioned, from_hub, is_hub_data
 from sordino.data.in_memory import Array, Frame, from_arrays, from_frame
 from sordino.data.on_disk import ON_DISK, open_records
-from sordino.errors import InvalidInput, require
+from sordino.errors import InvalidInput, require, require_count, use_one_of
 from sordino.models import PRECISIONS, Model, get
 from sordino.tasks.problems import PROBLEMS
 from sordino.tasks.task import Task
 
+TASK_KEYS = ("clients", "partition", "model", "partition_seed", "augment", "precision")
 Clients: TypeAlias = int | Array  # how many, or whose each record is
 
 
@@ -56,9 +58,9 @@ def task(
       options: for the data set's loader (docs/run_file.md), and of records in memory (docs/own_data.md): `test`,
         `test_share`, `labels`, `classes`, `label`, `client`, `features`, `ignore`, `categories`, `ranges`, `missing`.
     """
-    require(precision in PRECISIONS, "precision", precision, f"use one of {', '.join(PRECISIONS)}")
+    require(precision in PRECISIONS, "precision", precision, use_one_of(precision, PRECISIONS))
     augment = None if augment == "none" else augment  # a change of a run file cannot take a key away
-    known = f"use one of {', '.join(AUGMENTATIONS)}, none, or leave it out"
+    known = f"{use_one_of(augment, [*AUGMENTATIONS, 'none'])}, or leave it out"
     require(augment is None or augment in AUGMENTATIONS, "augment", augment, known)
     if isinstance(data, str) and data in PROBLEMS:
         _require_none_given(partition, partition_seed, model, augment, y)
@@ -80,9 +82,7 @@ def task(
     scheme = partition or ("natural" if dataset.client is not None and number is None else "iid")
     require(isinstance(scheme, str), "partition", scheme, "must be iid, shards:K, dirichlet:A, quantity:A or natural")
     if scheme != "natural" and number is None:
-        remedy = (
-            f"say how many clients {dataset.name} is dealt to{'' if isinstance(data, str) else ', or whose each is'}"
-        )
+        remedy = "give the number of clients" + ("" if isinstance(data, str) else ", or each record's client")
         if isinstance(data, str) and data.startswith(("csv:", "parquet:")):
             remedy += ', or name the column that tells: options = { client = "..." }'
         raise InvalidInput("clients", number, remedy)
@@ -121,8 +121,7 @@ def _dataset(
         _require_number(clients)
         return load(data, **options), clients
     require(data is not None and not isinstance(data, Task), "data", type(data).__name__, "give a name, or arrays x, y")
-    number = clients if isinstance(clients, int) and not isinstance(clients, bool) else None
-    owners = None if number is not None else clients
+    number, owners = _number_or_owners(clients)
     if is_hub_data(data):
         require(y is None, "y", type(y).__name__, "name the column of the labels instead, label=...")
         _require_number(clients)
@@ -133,8 +132,16 @@ def _dataset(
         return from_frame(data, y, owners, **options), number
     if y is None:
         raise InvalidInput("y", None, "give the labels of x, so.task(x, y, clients=...)")
-    check_options("arrays", from_arrays, options)
+    check_options("so.task(x, y)", from_arrays, options, TASK_KEYS)
     return from_arrays(data, y, owners, own_loss, **options), number
+
+
+def _number_or_owners(clients: Clients | None) -> tuple[int | None, Array | None]:
+    """How many clients records are dealt to, or whose each record is."""
+    if clients is None or not np.isscalar(clients):
+        return None, clients
+    require_count(clients, "clients", "must be a whole number, at least 1, or an array with each record's client")
+    return operator.index(clients), None  # type: ignore[arg-type]  # a count
 
 
 def _model(name: str | None, dataset: Dataset) -> Model:

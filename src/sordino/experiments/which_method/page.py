@@ -22,10 +22,10 @@ run `sordino compare A.toml B.toml` with a grid in each file: it makes the same 
 
 ## Start with this
 
-Each cell holds the method with the best mean test accuracy, and the number of others that the test does not tell from
-it (p of at least {level} after Holm's correction). "Start with" is the method that is best, or not told from the best,
-on most of the tasks; among equals, the one with the smaller mean distance from the best. With {seeds} seeds the test
-finds large differences only: a method that is "not told from the best" may still be worse.
+Each cell holds the method with the best mean test accuracy, and how many others are not significantly different
+(p of at least {level} after Holm's correction). "Start with" is the method that is best, or not significantly
+different from the best, on most of the tasks; ties are broken by the smaller mean distance from the best. With {seeds}
+seeds the test finds large differences only: a method that is "not significantly different" may still be worse.
 """
 
 LIMITS = """
@@ -36,10 +36,10 @@ LIMITS = """
 - Central and local rows promise different things at the same epsilon: central protects against the model user and
   trusts the server; local protects against the server. Compare within a model.
 - The intervals are over seeds: start of the model, noise and batches. They say nothing about other data.
-- "Nothing learnt": the interval of the best method reaches down to the accuracy of the constant answer, which always
-  names the most frequent class. More clients help then, not another method.
+- "No better than the constant answer": the interval of the best method reaches down to the accuracy of the constant
+  answer, which always predicts the most frequent class. In that case more clients help, not another method.
 - Where the best value lies at the edge of its grid, a better one may lie outside; a table above says where. FedProx
-  with mu = 0 is FedAvg, and counts as no edge.
+  with mu = 0 is FedAvg, and does not count as an edge.
 """
 
 
@@ -101,7 +101,7 @@ def _decisions(tasks: list[Result]) -> Iterator[str]:
             first, *alike = best_group(comparison)
             others = f" (+{len(alike)})" if alike else ""
             best = comparison["rows"][0]
-            nothing = " (nothing learnt)" if best["low"] <= comparison["constant"] else ""
+            nothing = " (no better than the constant answer)" if best["low"] <= comparison["constant"] else ""
             cells.append(f"{label(model, first)} {best['mean']:.1f}{others}{nothing}")
         chosen = f"**{label(model, method)}** ({count} of {len(comparisons)})"
         yield f"| {model} | {epsilon:g} | {chosen} | {' | '.join(cells)} |"
@@ -127,7 +127,7 @@ def _method(tasks: list[Result]) -> Iterator[str]:
         seeds = ", ".join(map(str, one["budget"]["seeds"]))
         yield (
             f"- {task['name']}: {task['about']}. {points} points of each grid; seeds {seeds} on the test set. Always "
-            f"naming the most frequent class is right in {one['constant']:.1f} %. "
+            f"predicting the most frequent class scores {one['constant']:.1f} %. "
             f"{wording.held_out(**one['held_out'])} Made at {made['commit']}{begun}, "
             f"on {made['device']}, {made['date'][:10]} ({versions})."
         )
@@ -163,7 +163,7 @@ def _edges(tasks: list[Result]) -> Iterator[str]:
             ends = places.setdefault((comparison["model"], row["method"], edge["key"]), {"smallest": [], "largest": []})
             ends[edge["end"]].append(f"{task['name']} {comparison['epsilon']:g}")
     at_edge = sum(bool(row["edges"]) for _, _, row in points)
-    yield "\n## Still at an edge\n"
+    yield "\n## Best values at the edge of the grid\n"
     yield f"{at_edge} of {len(points)} best points have the smallest or the largest value of a number that was tried.\n"
     yield "| model | method | number | smallest best: task and epsilon | largest best |"
     yield "|---|---|---|---|---|"
@@ -173,10 +173,10 @@ def _edges(tasks: list[Result]) -> Iterator[str]:
 
 
 def _figures(tasks: list[Result]) -> Iterator[str]:
-    """A table for each task and model: means with intervals, in bold what is best or not told from the best."""
+    """A table for each task and model: means with intervals, in bold what the test does not tell from the best."""
     yield "\n## Figures\n"
     yield "Test accuracy in per cent, mean of the last five rounds over the seeds, with 95 % intervals. Bold: best, or"
-    yield "not told from the best."
+    yield "not significantly different from the best."
     for task in tasks:
         for model in dict.fromkeys(each["model"] for each in task["comparisons"]):
             own = [each for each in task["comparisons"] if each["model"] == model]

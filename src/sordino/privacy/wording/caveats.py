@@ -22,7 +22,7 @@ ASSUME_OWN_RECORDS = (
     "each client's message depends on its own records and on what the server sends, and on nothing else"
 )
 ASSUME_SECRET_SEED = "nobody who does not know the run's seed can predict its random numbers, and the seed stays secret"
-ASSUME_OS_RANDOM = "nobody can predict the random words that the operating system gives to whoever adds the noise"
+ASSUME_OS_RANDOM = "nobody can predict the random numbers the operating system supplies to the party adding noise"
 ASSUME_SECRET_KEYS = (
     "nobody can tell the samples of records, which come from a generator with a fresh 64-bit key, from random ones"
 )

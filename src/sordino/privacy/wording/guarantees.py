@@ -214,7 +214,8 @@ PRICES_OF_CHOOSING = (
     "costs to publish only the best of a random number of runs (geometric with this mean; each with values drawn "
     "uniformly from the grid, its own seed, and a score that depends on its model and the held-out records alone; "
     "Papernot and Steinke 2022). There is no such figure where the server is the observer, since it sees every run. "
-    "Each row counts the tuning runs of one method alone; the runs of best points, and of other methods, come on top."
+    "Each row counts the tuning runs of one method alone; the runs of best points, and of other methods, are "
+    "additional."
 )
 
 

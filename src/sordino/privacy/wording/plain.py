@@ -54,8 +54,8 @@ _CHANGES = {
 
 _DRAWS = {
     Draws.LATTICE: (
-        "Noise: integers of a proven law. The figures hold for the models as they are released, rounding and sampler "
-        "included."
+        "Noise is drawn as integers from a proven distribution. The figures hold for the models as they are released, "
+        "rounding and sampler included."
     ),
     Draws.FLOAT32: (
         "The figures describe ideal noise. The noise of this run is float32, or from tables of limited precision, and "
@@ -97,7 +97,7 @@ def plain_sentences(certificate: Certificate) -> list[str]:
     sentences = [_learns(guarantee) if guarantee.private else _unlimited(guarantee) for guarantee in chosen.values()]
     private = [guarantee for guarantee in chosen.values() if guarantee.private]
     rests = private and (certificate.assumptions or any(guarantee.assumptions for guarantee in private))
-    return [*sentences, *(["These limits hold only if all that is assumed below is true."] if rests else [])]
+    return [*sentences, *(["These limits hold only under the assumptions listed below."] if rests else [])]
 
 
 def _learns(guarantee: Guarantee) -> str:
@@ -106,8 +106,11 @@ def _learns(guarantee: Guarantee) -> str:
     much = "may learn almost everything" if most is None else AMOUNTS[most]
     if guarantee.delta > LARGE_DELTA:
         much = f"may learn everything with probability {format_delta(guarantee.delta)}"
-    bound, beyond = f"at most {_factor(guarantee.epsilon)}", " So large a factor protects little." * (most is None)
-    delta = f", and {format_delta(guarantee.delta)} beyond that" if guarantee.delta > 0 else ""
+    bound, beyond = (
+        f"at most {_factor(guarantee.epsilon)}",
+        " A factor this large offers little protection." * (most is None),
+    )
+    delta = f", plus an additional probability of {format_delta(guarantee.delta)}" if guarantee.delta > 0 else ""
     when = "in its one round" if guarantee.rounds == 1 else f"over all {guarantee.rounds} rounds"
     change = _CHANGES[guarantee.unit, guarantee.relation]
     return (
@@ -146,7 +149,7 @@ def glossary(guarantees: Sequence[Guarantee]) -> str:
     unit = " or ".join(dict.fromkeys(guarantee.unit for guarantee in guarantees))
     meanings: dict[str, str] = {
         **{str(observer): role for observer, role in ROLES.items()},
-        "one round": f"the figure of a single round (a {unit} that is used in several has the figure over all rounds)",
+        "one round": f"the figure for a single round (a {unit} used in several rounds gets the figure for all rounds)",
         Relation.ADD_REMOVE: f"compares the data with and without one {unit}",
         Relation.ZERO_OUT: f"compares one {unit}'s contribution with none (how many there are is public)",
         Relation.REPLACE_ONE: f"compares one {unit} with any other in its place",
