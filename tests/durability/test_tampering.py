@@ -494,7 +494,7 @@ def test_keys_that_cannot_sign_are_refused(tmp_path, key):
         rsa_key: "another kind",
         curve: "another kind",
         locked: "is encrypted",
-        Path(public(key)): "no private key",
+        Path(public(key)): "is not a private key",
     }
     for path, words in refused.items():
         with pytest.raises(InvalidInput, match=words):
