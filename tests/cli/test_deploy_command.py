@@ -555,6 +555,17 @@ def test_without_a_server_a_study_does_not_begin(run: Any, copy: Path, monkeypat
     assert not (trial(copy).parent / "new").exists()
 
 
+def test_a_host_that_is_not_this_machine_is_named(run: Any, copy: Path) -> None:
+    pytest.importorskip("flwr")
+    path = copy / "server" / "server.toml"
+    text = path.read_text()
+    for host in ("nohost.invalid", "192.0.2.1"):  # no name at all, and an address of documentation
+        path.write_text(re.sub(r'host = "[^"]*"', f'host = "{host}"', text))
+        said = run("deploy", "server", str(copy), code=2).stderr
+        assert f"server.toml:4: host = '{host}': is not an address of this machine" in said
+        assert len(said.splitlines()) == 1
+
+
 def test_a_port_in_use_and_a_second_server_are_refused(run: Any, copy: Path) -> None:
     pytest.importorskip("flwr")
     port = free_ports(len(NAMES) + 1)

@@ -96,6 +96,8 @@ def test_everything_that_can_be_given_has_a_help_text():
             "[run] rounds = 'many': must be a number, or one of paper3-theorem-2",
         ),
         (["plan", "latin.toml"], "file = 'latin.toml': is not UTF-8 text: save it as UTF-8"),
+        (["report", "runs/x"], "run = 'runs/x': holds no run"),
+        (["report", "cfg.toml", "--out", "never/x.html"], "out = 'never/x.html': there is no folder never"),
         (["report", "runs/x", "runs/x"], "run = 'runs/x': is named twice"),
         (["board", ".", "--host", "no.such.host.invalid"], "host = 'no.such.host.invalid': is not known here"),
         (["runz"], "No such command 'runz'. Did you mean 'run'"),

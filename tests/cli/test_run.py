@@ -372,6 +372,12 @@ def test_simulate_refuses_what_makes_no_sense():
             so.simulate(plan, task, **options)
 
 
+def test_the_folder_of_the_demo_is_made(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run("demo", "--rounds", "1")
+    assert (tmp_path / "runs" / "demo.png").exists()
+
+
 def test_demo(run, tmp_path):
     text = run("demo", "--rounds", "2", "--picture", str(tmp_path / "demo.png")).stdout
     assert "Who could learn what about one client" in text

@@ -137,7 +137,10 @@ MISTAKES = {
     ),
     "a name that two sections have": ([('"fedavg"', "[]")], [":6: [algorithm] name = []", "give a list of values"]),
     "one wrong value": ([("seed = 0", 'seed = [0, "one"]')], [":18: [run] seed = 'one'", "must be a whole number"]),
-    "a sweep of a key that is not known": ([("clip = 1.0", "klip = [1.0, 2.0]")], [":11: [bound] klip", "use clip"]),
+    "a sweep of a key that is not known": (
+        [("clip = 1.0", "klip = [1.0, 2.0]")],
+        [":11: [bound] klip", "did you mean clip?"],
+    ),
 }
 
 

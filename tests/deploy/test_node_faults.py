@@ -264,7 +264,7 @@ def test_records_that_are_gone(clinics: Clinics) -> None:
     begun(clinics, 1)
     clinics.close()
     (clinics.home("east") / "records.npz").unlink()
-    with pytest.raises(InvalidInput, match=r"data\.file"):
+    with pytest.raises(InvalidInput, match=r"\[data\] file"):
         clinics.open("east")
 
 

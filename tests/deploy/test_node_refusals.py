@@ -258,7 +258,7 @@ def test_a_description_under_another_digest_is_refused(tmp_path: Path) -> None:
 # --- Facts ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("unit", "relation"), [("client", "replace-one"), ("record", "add-remove")])
+@pytest.mark.parametrize(("unit", "relation"), [("client", "replace-one"), ("client", "add-remove")])
 def test_a_count_that_the_node_protects_is_not_told(unit: str, relation: str, tmp_path: Path) -> None:
     clinics, node, caller = one_node(tmp_path, RECORD_STUDY, SIZES, unit=unit, relation=relation)
     assert caller.describe(node) is Reason.UNIT

@@ -494,7 +494,7 @@ def test_keys_that_cannot_sign_are_refused(tmp_path, key):
         rsa_key: "another kind",
         curve: "another kind",
         locked: "is encrypted",
-        Path(public(key)): "no private key",
+        Path(public(key)): "is not a private key",
     }
     for path, words in refused.items():
         with pytest.raises(InvalidInput, match=words):
@@ -506,7 +506,7 @@ def test_keys_that_cannot_sign_are_refused(tmp_path, key):
         with pytest.raises(InvalidInput, match=words):
             signing.read_verifying_key(path)
     (tmp_path / "x.pub").write_text("ssh-ed25519 nonsense")
-    with pytest.raises(InvalidInput, match="no public key"):
+    with pytest.raises(InvalidInput, match="is not a public key"):
         signing.read_verifying_key(tmp_path / "x.pub")
 
 

@@ -10,12 +10,15 @@ import typer
 from sordino.cli.output import require_picture
 from sordino.cli.progress import live_progress
 from sordino.errors import LARGEST_SEED
+from sordino.files import require_folder
+
+PICTURE = Path("runs/demo.png")
 
 
 def demo_command(
     seed: Annotated[int, typer.Option(help="Seed of all randomness.", min=0, max=LARGEST_SEED)] = 0,
     rounds: Annotated[int, typer.Option(help="Rounds of training.", min=1)] = 60,
-    picture: Annotated[Path, typer.Option(help="Where the picture goes.")] = Path("runs/demo.png"),
+    picture: Annotated[Path, typer.Option(help="Where the picture goes.")] = PICTURE,
 ) -> None:
     """One tour: 1,438 images, each treated as a client, one model; and what anyone could learn about one client."""
     from rich.console import Console
@@ -23,6 +26,9 @@ def demo_command(
     import sordino as so
     from sordino.report.curves import plot_history
 
+    if picture == PICTURE:
+        require_folder("picture", picture.parent)
+        picture.parent.mkdir(exist_ok=True)
     require_picture("picture", picture)
     console = Console(highlight=False)
     task = so.task("digits")

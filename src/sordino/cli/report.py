@@ -39,7 +39,8 @@ def report_command(
     require(twice is None, "run", str(twice), "is named twice: name each run once")
     path = out or _beside(runs, public)
     require(path.suffix == ".html", "out", str(path), "name a file that ends in .html")
-    require_file("out", path)
+    if out is not None:
+        require_file("out", out)
     key = None if verify is None else read_verifying_key(verify)
     with working("reading"):
         subject = read_subject(runs, readers(key))
