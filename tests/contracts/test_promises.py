@@ -301,7 +301,7 @@ class HalfAMethod(Method):
     ("method", "says"),
     [
         (HalfAMethod(), "algorithm = 'HalfAMethod': a method also has client, server, params"),
-        (object(), "algorithm = 'object': is no method: derive it"),
+        (object(), "algorithm = 'object': is not a method: derive it"),
         (so.dp_sgd(server_lr=0.1, bound=0.5), "bound = 0.5: give a bounder"),
     ],
 )

@@ -53,9 +53,9 @@ class Promise(NamedTuple):
             for key, value in self.points[0].items()
             if all(point[key] == value for point in self.points)
         ]
-        common = ", ".join(same) or "whatever the values"
-        several = f"Each of {len(self.points)} points, " if len(self.points) > 1 else ""
-        return f"\n{several}{common}:\n{self.certificate}"
+        several = f"Each of {len(self.points)} points" if len(self.points) > 1 else ""
+        about = ", ".join([several] * bool(several) + same) or "The point"
+        return f"\n{about}:\n{self.certificate}"
 
 
 class Models(StrEnum):

@@ -71,7 +71,7 @@ def resolve_rules(values: Values, source: Source) -> tuple[Values, tuple[Resolve
         used |= set(arguments)
     for name in constants:
         remedy = (
-            f"is no constant of {', '.join(dict.fromkeys(each.rule.name for each in found.values()))}: leave it out"
+            f"is not a constant of {', '.join(dict.fromkeys(each.rule.name for each in found.values()))}: leave it out"
         )
         if name not in used:
             raise InvalidInput(source.place("rules", name), constants[name], remedy)

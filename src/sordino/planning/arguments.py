@@ -70,7 +70,7 @@ def require_method(method: object) -> None:
     """Refuse an object that is no method, or has no bounder, before anything traces it."""
     if not isinstance(method, Method):
         remedy = "derive it from sordino.Method and give it init_server, client, server and params"
-        raise InvalidInput("algorithm", type(method).__name__, f"is no method: {remedy} (docs/new_algorithm.md)")
+        raise InvalidInput("algorithm", type(method).__name__, f"is not a method: {remedy} (docs/new_algorithm.md)")
     written = {name for cls in type(method).__mro__ if cls is not Method for name in vars(cls)}
     missing = [name for name in ("init_server", "client", "server", "params") if name not in written]
     remedy = f"a method also has {', '.join(missing)}: see docs/new_algorithm.md"

@@ -28,6 +28,12 @@ from sordino.types import Method, Relation, Trust, Unit
 class Plan(Arguments):
     """See `plan`."""
 
+    def __str__(self) -> str:
+        """One line; `repr` has every field, and names the program of a run."""
+        asked = "" if self.epsilon is None else f", epsilon = {self.epsilon} at delta = {self.delta} over all rounds"
+        noise = f"{self.mechanism} noise, trust {self.trust}{asked}" if self.private else "no noise"
+        return f"Plan: {type(self.method).__name__}, {self.rounds} rounds, cohort {self.cohort}, {noise}"
+
     def resolve(self, population: Population) -> ResolvedPlan:
         """Calibrate the noise and certify, for this population."""
         known = isinstance(population, Population)

@@ -32,17 +32,17 @@ the commit, the versions, the device and the date of its runs, and holds the cer
 were chosen by test accuracy, as in the papers; no certificate covers that choice.
 """
 CLAIMS = """
-## Claimed and honest guarantees
+## Claimed and actual guarantees
 
-What the papers claim for the runs of their tables, and what holds. One row for each claim and observer; "and 2 more"
-counts the cells of the table that share it. Each paper's page has all guarantees.
+What the papers claim for the runs of their tables, and what holds. One row per claim and observer; "and 2 more"
+gives the number of further cells of the table. Each paper's page has all guarantees.
 """
 
 MARKS = ("<!-- results -->", "<!-- end of results -->")
 PER_CENT = "(%)"  # in the metric of a table
 SUMMARY_NOTE = (
-    "Differences are ours less the paper's: percentage points for tables in per cent, the table's own unit for papers "
-    "without such tables. Variants of a table are left out here; the papers' pages have all tables."
+    "A difference is our figure minus the paper's: percentage points for tables in per cent, the table's own unit for "
+    "papers without such tables. Variants of a table are left out here; the papers' pages have all tables."
 )
 
 
