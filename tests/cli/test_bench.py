@@ -32,6 +32,7 @@ def test_one_workload(run, monkeypatch, tmp_path):
     assert data["run_rounds"] == 4
     assert data["rounds_s"] > 0
     assert data["beside_rounds"] == pytest.approx(max(0, 1 - data["rounds_s"] / data["run_s"]))
+    monkeypatch.setitem(WORKLOADS, "w1", dataclasses.replace(SMALL["w1"], run=None))
     assert "s_per_round" in run("bench", "--workload", "w1", *keep).stdout
     history = [json.loads(line) for line in (tmp_path / "speed" / "history.jsonl").read_text().splitlines()]
     assert history[0] == data
@@ -77,7 +78,7 @@ def test_help_says_whose_workloads_they_are(run):
         assert f"{name}: {workload.what}" in text
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n != "w1" else ()) for n in SMALL])
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n != "tiny" else ()) for n in SMALL])
 def test_the_loop_computes_the_round_that_the_engine_computes(name):
     program = prepare(SMALL[name])
     for k in (0, 3):

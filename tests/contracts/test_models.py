@@ -16,6 +16,8 @@ from sordino.errors import InvalidInput
 from sordino.models import Batch, Model
 
 SPELLED = {"mlp": "mlp:8,6"}  # names that need sizes
+pytestmark = pytest.mark.xdist_group("models")  # one worker compiles each model
+
 SHAPES = {"resnet20": (8, 8, 3)}  # of one record, where it is not (28, 28)
 VARIANTS = [("resnet20", {"norm": "batch"}), ("mlp", {"norm": "batch"})]  # options that change what is computed
 CASES = [*((name, {}) for name in models.MODELS), *VARIANTS]

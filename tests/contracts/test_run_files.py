@@ -33,7 +33,7 @@ def complaint(path, *changes):
 
 def planned(path, changes):
     config = load_config(path, changes)
-    return config.resolve(config.plan(), config.task())
+    return config.resolve(config.plan(), config.task().population)
 
 
 # --- Bounders by their registry -----------------------------------------------------------------------------------

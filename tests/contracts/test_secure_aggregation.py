@@ -193,7 +193,9 @@ def test_without_noise_to_speak_of_the_model_is_that_of_plain_fedavg():
     np.testing.assert_allclose(np.asarray(private), np.asarray(exact), atol=5e-3)
 
 
-@pytest.mark.parametrize("cohort", ["full", "unreliable:5-8", "fixed:6"])
+@pytest.mark.parametrize(
+    "cohort", ["full", *(pytest.param(cohort, marks=pytest.mark.slow) for cohort in ("unreliable:5-8", "fixed:6"))]
+)
 def test_chunks_padding_and_the_debug_engine_give_the_same_model(cohort):
     """Integers are summed in any order, and places that pad a chunk add no noise: not even the last bits differ."""
     plan = planned(**FEW_BITS, cohort=cohort, relation="replace-one").resolve(TASK.population)

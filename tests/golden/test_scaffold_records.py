@@ -51,8 +51,10 @@ def by_hand(cohorts, server_lr=1.0, weight_decay=0.0):
     return x, c, c_i
 
 
-@pytest.mark.parametrize("rounds", [1, 5])
-@pytest.mark.parametrize("batch_size", [None, 7])  # more than anybody has: all of them
+@pytest.mark.parametrize(
+    ("rounds", "batch_size"),  # 7: more than anybody has, so all of them
+    [(5, None), (1, 7), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((1, None), (5, 7)))],
+)
 def test_everybody_takes_part(rounds, batch_size):
     state, _ = run(rounds, batch_size=batch_size, server_lr=0.8, weight_decay=0.1)
     x, c, c_i = by_hand([[0, 1]] * rounds, 0.8, 0.1)
