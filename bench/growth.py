@@ -34,7 +34,7 @@ from sordino.runs.point import Point
 from sordino.tasks import Task
 
 TIMED, COHORT = 3, 1000
-POPULATIONS, HIDDEN, FEW, MORE = (10**5, 10**6, 10**7), (1_000, 3_000, 10_000), 2, 6
+POPULATIONS, HIDDEN, FEW, MORE = (10**5, 10**6, 10**7), (1_000, 3_000), 2, 6
 
 
 @dataclass(frozen=True)
