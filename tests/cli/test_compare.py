@@ -163,6 +163,7 @@ def test_warnings_of_all_certificates_and_what_choosing_costs_are_said(run, file
     assert result["choosing"]["note"] in said
 
 
+@pytest.mark.slow
 def test_a_warning_names_the_methods_that_it_is_about(run, files, tmp_path):
     method = {'"fedavg"\nlocal_steps = 2\nlocal_lr = 0.3': '"error_feedback"\nbeta = 0.1\nserver_lr = 0.1'}
     local = method | {"epsilon = 8": 'trust = "local"\nepsilon = 8'}
@@ -304,6 +305,7 @@ def test_everything_printed_fits_80_columns(run, grids, tuned):
     assert wording.held_out(12, 60, 0) in text
 
 
+@pytest.mark.slow
 def test_grids_of_other_sizes_need_a_number_of_points(run, files, tmp_path):
     a = files("a", **GRIDS)
     b = files("b", **(GRIDS | {"local_lr = 0.3": "local_lr = { grid = [0.1, 0.2, 0.3] }"}))

@@ -97,7 +97,12 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize("name", METHODS)
+ALWAYS = ("fedavg", "noisy start")  # the others compile for as long and are left to `make test-all`
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.slow) for name in METHODS]
+)
 def test_methods_run_in_private_under_tight_and_wide_bounds(name):
     plans = [so.plan(METHODS[name](so.clip(C)), rounds=4, noise_multiplier=1.0) for C in (1e-12, 0.0123, 2.0)]
     assert len(sweep([Point(plan) for plan in plans], toy())) == 3

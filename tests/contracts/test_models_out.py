@@ -204,7 +204,9 @@ def made(name: str, shape: tuple[int, ...]):
     return model, params, np.random.default_rng(0).normal(size=(7, *shape)).astype(np.float32)
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name == "resnet20" else ()) for name in SHAPES]
+)
 def test_a_graph_has_the_scores_of_the_model(name):
     runtime = pytest.importorskip("onnxruntime")
     model, params, x = made(name, SHAPES[name])

@@ -178,7 +178,12 @@ def opened(plan, count):
     return np.asarray(method.params(state)), np.asarray(method.params(after))
 
 
-@pytest.mark.parametrize(("count", "moves"), [(8, True), (10, True), (7, False), (1, False), (0, False)])
+MORE_SUMS = ((10, True), (1, False), (0, False))
+
+
+@pytest.mark.parametrize(
+    ("count", "moves"), [(8, True), (7, False), *(pytest.param(*case, marks=pytest.mark.slow) for case in MORE_SUMS)]
+)
 def test_a_sum_of_fewer_messages_than_are_certified_is_not_opened(count, moves):
     plan = planned(**FEW_BITS, dropouts=0.2).resolve(TASK.population)
     before, after = opened(plan, count)

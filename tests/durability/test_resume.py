@@ -520,6 +520,7 @@ def test_what_would_release_something_else_is_not_resumed(tmp_path, monkeypatch)
     so.simulate(plan, TASK, folder=tmp_path / "run", resume=True)
 
 
+@pytest.mark.slow
 def test_a_loss_that_holds_other_numbers_is_another_loss_however_it_is_wrapped(tmp_path):
     """The same noise on messages of the two would show the records that they weigh differently."""
     plan = so.plan(so.dp_sgd(server_lr=0.1, bound=so.clip(1.0)), rounds=1, noise_multiplier=1.0, delta=1e-4)
