@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Protocol, Self
 
 import jax
 import numpy as np
@@ -131,7 +131,7 @@ class Group:
         service = _service()
         while True:
             try:
-                return str(service.blocking_key_value_get(place, 500))
+                return service.blocking_key_value_get(place, 500)
             except jax.errors.JaxRuntimeError as error:
                 if "DEADLINE_EXCEEDED" not in str(error):
                     raise ProcessLost(_first_line(error)) from None
@@ -151,11 +151,23 @@ def _leave_signals_alone() -> None:
         return
 
 
-def _service():  # type: ignore[no-untyped-def]
+class _Store(Protocol):
+    """Names and values that all processes share."""
+
+    def key_value_set(self, key: str, value: str) -> None: ...
+
+    def blocking_key_value_get(self, key: str, timeout_in_ms: int) -> str: ...
+
+    def key_value_dir_get(self, key: str) -> list[tuple[str, str]]: ...
+
+
+def _service() -> _Store:
     """JAX's store of names and values: it has no public name, and has had this one for years."""
     from jax._src import distributed
 
-    return distributed.global_state.client
+    service: _Store | None = distributed.global_state.client
+    assert service is not None, "this process has joined the others"
+    return service
 
 
 def _of_leader(leaf: np.ndarray) -> jax.Array:
